@@ -1,0 +1,1 @@
+"""Transom: small, clean windows over a durable, searchable log."""

@@ -1,0 +1,1 @@
+"""Concrete parts behind the ports. Siblings never import each other."""

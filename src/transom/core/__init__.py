@@ -1,0 +1,1 @@
+"""The pure kernel: no I/O, clock, randomness, environment, threads or logging."""

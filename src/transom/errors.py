@@ -1,0 +1,101 @@
+"""Every error Transom raises, sorted by who must act.
+
+    KernelError
+      UsageError       the caller broke a contract              -> fix the call
+        BadInput       a file or an option cannot be used       -> the message names file, line and field
+      Refused          a rule said no                           -> told to the model, recorded
+        OverBudget     protected words alone exceed the limit   -> raise the limit
+        ToolWithheld, PathEscaped, RecallSpent
+      Damaged          it does not verify
+        SequenceConflict, LogDamaged, LogTooNew, ArtifactMissing
+      ProviderError    the other side
+        Overflow, Unavailable                                   -> recorded; the boundary decides
+
+Budget actions, cache verdicts and refused checkpoints are values, not exceptions. A message names the
+thing, the rule and the next step.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ArtifactMissing",
+    "BadInput",
+    "Damaged",
+    "KernelError",
+    "LogDamaged",
+    "LogTooNew",
+    "OverBudget",
+    "Overflow",
+    "PathEscaped",
+    "ProviderError",
+    "RecallSpent",
+    "Refused",
+    "SequenceConflict",
+    "ToolWithheld",
+    "Unavailable",
+    "UsageError",
+]
+
+
+class KernelError(Exception):
+    """The root: catch this to catch everything Transom raises on purpose."""
+
+
+class UsageError(KernelError):
+    """The caller broke a contract; fix the call."""
+
+
+class BadInput(UsageError):
+    """A file, a value or an option that cannot be used; says where and what to do."""
+
+
+class Refused(KernelError):
+    """A rule said no. Told to the model and recorded."""
+
+
+class OverBudget(Refused):
+    """What must stand in every window does not fit the limit; the message prints the numbers."""
+
+
+class ToolWithheld(Refused):
+    """A call outside the present surface."""
+
+
+class PathEscaped(Refused):
+    """A path that leaves the workspace."""
+
+
+class RecallSpent(Refused):
+    """The same recall, or a narrower one, already missed in this window."""
+
+
+class Damaged(KernelError):
+    """Something stored does not verify."""
+
+
+class SequenceConflict(Damaged):
+    """Another writer appended first; re-read the head and try again."""
+
+
+class LogDamaged(Damaged):
+    """The log does not verify; the message names the first bad place."""
+
+
+class LogTooNew(Damaged):
+    """The log was written by a newer format; the message names both versions."""
+
+
+class ArtifactMissing(Damaged):
+    """An artifact the log refers to is absent or does not match its digest."""
+
+
+class ProviderError(KernelError):
+    """The other side failed."""
+
+
+class Overflow(ProviderError):
+    """The provider refused the request as larger than its window."""
+
+
+class Unavailable(ProviderError):
+    """The provider could not answer now."""

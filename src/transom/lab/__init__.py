@@ -1,0 +1,1 @@
+"""Replay: the same kernel driven by a recorded session, under every strategy."""

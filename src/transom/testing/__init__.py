@@ -1,0 +1,1 @@
+"""What tests and the lab share: conformance kits, strategies, builders."""
