@@ -1,0 +1,39 @@
+"""What every test may ask for: the shared transcripts, and Hypothesis profiles.
+
+`HYPOTHESIS_PROFILE=slow` (what `make test-slow` sets) gives 2,000 examples a law; the default is small enough for a
+suite of about a minute. In CI the examples are derived from the test itself, so that a red run can be repeated.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+__all__ = ["shared"]
+
+_ROOT = Path(__file__).resolve().parents[1]
+_ABSENT = "shared transcripts absent"
+
+# Both cores are busy under xdist, so a slow draw says nothing about the strategy.
+_CALM = (HealthCheck.too_slow,)
+settings.register_profile(
+    "default",
+    deadline=None,
+    max_examples=50,
+    derandomize=os.environ.get("CI") == "true",
+    suppress_health_check=_CALM,
+)
+settings.register_profile("slow", deadline=None, max_examples=2000, suppress_health_check=_CALM)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Recorded sessions: `data/transcripts` in the folder `TRANSOM_SHARED` names, else in the one beside the repository."""
+    folder = Path(os.environ.get("TRANSOM_SHARED") or _ROOT.parent / "shared") / "data" / "transcripts"
+    if not folder.is_dir():
+        pytest.skip(_ABSENT)
+    return folder
