@@ -262,6 +262,8 @@ class ToolReturned(_Fact, frozen=True, kw_only=True, tag="tool_returned"):
     effect: Effect = "external"
     """What running the tool can change: nothing, nothing (it reads), the workspace, the world."""
     exit_code: int | None = None
+    by: Literal["tool", "host"] = "tool"
+    """`host` closed a call that has no result (interrupted, or never recorded), so that pairs stay whole (L10)."""
 
 
 class HostSaid(_Fact, frozen=True, kw_only=True, tag="host_said"):
