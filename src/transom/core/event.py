@@ -66,6 +66,7 @@ __all__ = [
     "UserSaid",
     "WindowCause",
     "WindowOpened",
+    "WindowRefused",
     "decode_fact",
     "encode_fact",
     "provenance",
@@ -75,7 +76,7 @@ Provenance = Literal["user", "model", "tool", "host", "operator"]
 Effect = Literal["none", "read", "write", "external"]
 Disposition = Literal["open", "answered", "superseded"]
 How = Literal["offload", "mask", "prune", "redact"]
-WindowCause = Literal["model", "hard-limit", "cost", "task", "overflow", "operator", "fifo", "checkpoint", "recorded"]
+WindowCause = Literal["model", "hard-limit", "cost", "task", "overflow", "operator", "watermark", "fifo", "checkpoint", "recorded"]
 
 
 class _Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="fact"):
@@ -325,6 +326,16 @@ class WindowOpened(_Fact, frozen=True, kw_only=True, tag="window_opened"):
     """uuid of the message that declared the rollover; empty when the host did it."""
 
 
+class WindowRefused(_Fact, frozen=True, kw_only=True, tag="window_refused"):
+    """A rewrite or a new window was due and not done: it would have gained too little, or the breaker is open (L11)."""
+
+    cause: str
+    """What was due: a `WindowCause` or a `How`."""
+    reason: str
+    tokens_before: int = 0
+    tokens_after: int = 0
+
+
 class SummaryRequested(_Fact, frozen=True, kw_only=True, tag="summary_requested"):
     coverage: Coverage
     prompt_version: str
@@ -447,6 +458,7 @@ Fact: TypeAlias = (
     | BlockReplaced
     | RolloverDeclared
     | WindowOpened
+    | WindowRefused
     | SummaryRequested
     | SummaryProposed
     | SummaryRefused
@@ -515,6 +527,7 @@ def provenance(fact: Fact) -> Provenance:
             | SectionChanged()
             | BlockReplaced()
             | WindowOpened()
+            | WindowRefused()
             | SummaryRequested()
             | SummaryProposed()
             | SummaryRefused()
