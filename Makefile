@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 WHEEL := build/wheel
-SAMPLE := src/transom/data/sample/fix-retry-after.jsonl
+SAMPLE := src/transom/data/sample/fix-retry-after.jsonl.gz
 SOURCES := pyproject.toml $(shell find src -type f -not -name '*.pyc')
 
 .PHONY: demo test test-slow check style coverage bench docs format clean
@@ -49,7 +49,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m bench $(ARGS)
 
 docs: $(VENV)/.dev
-	$(BIN)/python docs/generate.py
+	$(BIN)/python tools/make_docs.py
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
