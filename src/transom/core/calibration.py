@@ -112,10 +112,18 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
         if gap * gap > _GATE * _GATE * variance:
             return self._set_aside()
         for row, pull in parts:
-            ratio, doubt = ratios[row] + pull * gap / variance, doubts[row] - pull * pull / variance
             low, high, floor = _BOUNDS[row]
-            ratios[row] = low if ratio < low else min(ratio, high)
-            doubts[row] = max(doubt, floor)
+            ratio = ratios[row] + pull * gap / variance
+            if ratio < low:
+                ratio = low
+            elif ratio > high:
+                ratio = high
+            ratios[row] = ratio
+            doubt = doubts[row] - pull * pull / variance
+            if doubt > floor:
+                doubts[row] = doubt
+            else:
+                doubts[row] = floor
         return Calibration(
             ratios=tuple(ratios),
             doubts=tuple(doubts),
