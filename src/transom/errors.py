@@ -8,6 +8,7 @@
         ToolWithheld, PathEscaped, RecallSpent
       Damaged          it does not verify
         SequenceConflict, LogDamaged, LogTooNew, ArtifactMissing
+      Unwritable       the disk is full, locked or read-only    -> make room, try again; nothing was stored
       ProviderError    the other side
         Overflow, Unavailable                                   -> recorded; the boundary decides
 
@@ -33,6 +34,7 @@ __all__ = [
     "SequenceConflict",
     "ToolWithheld",
     "Unavailable",
+    "Unwritable",
     "UsageError",
 ]
 
@@ -87,6 +89,10 @@ class LogTooNew(Damaged):
 
 class ArtifactMissing(Damaged):
     """An artifact the log refers to is absent or does not match its digest."""
+
+
+class Unwritable(KernelError):
+    """A store could not write now (disk full, locked too long, read-only). Nothing of the attempt was stored."""
 
 
 class ProviderError(KernelError):

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from transom.core.block import Content
+from transom.core.block import Measure
 from transom.core.event import Draft, Event, Link
 
 __all__ = ["Blobs", "Counter", "Hit", "Log", "Measure", "SessionRow", "Verified"]
@@ -54,14 +54,6 @@ class Verified:
     session_id: str
     events: int
     problem: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measure:
-    """A text's exact count by the counter's vocabulary, and its content class."""
-
-    tokens: int
-    content: Content
 
 
 class Log(Protocol):

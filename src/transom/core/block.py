@@ -8,6 +8,7 @@ paraphrased, hidden or dropped.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -17,6 +18,7 @@ __all__ = [
     "Block",
     "Content",
     "Image",
+    "Measure",
     "Opaque",
     "Text",
     "Thought",
@@ -29,6 +31,14 @@ Content = Literal["prose", "code", "cjk", "data", "hidden"]
 CONTENTS: tuple[Content, ...] = ("prose", "code", "cjk", "data", "hidden")
 """Content classes, the rows of a calibration: prose and logs; code, diffs and JSON; Chinese, Japanese and Korean;
 base64, hex and other dense data; and what the provider counts but does not show (reasoning, framing)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """A text's exact count by the counter's vocabulary, and its content class."""
+
+    tokens: int
+    content: Content
 
 
 class Text(msgspec.Struct, frozen=True, kw_only=True, tag="text", omit_defaults=True):

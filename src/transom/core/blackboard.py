@@ -1,0 +1,222 @@
+"""What stands between windows without any model's words: todo, failed attempts, files, commands, handles.
+
+Everything here is folded by code from calls and results (L6 c and d). A failed attempt is *valid* until the very same
+call succeeds; a success of another call never clears it. Keys are (tool name, raw arguments).
+
+The fold keeps facts and leaves the choosing to `snapshot`, which is called only when a window opens: what does not fit
+its share is counted in the text, with the way to get it, never silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from transom.core.block import ToolCall
+from transom.core.event import Effect, TodoItem
+from transom.core.literals import error_lines, literals
+
+__all__ = ["Blackboard", "Command", "Failure", "call_summary", "note_call", "note_result", "snapshot"]
+
+_RECENT_CALLS = 200
+"""Handles in use are looked for in this many newest calls; older ones are one recall away."""
+_ARGUMENT_CHARS = 2000
+_FAILURE_CHARS = 600
+_SUMMARY_CHARS = 160
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An attempt that failed, with the literal error lines; `uuid` names the result."""
+
+    attempt: str
+    error: str
+    uuid: str
+    seq: int
+    times: int = 1
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A call that can change something: it has been run, with this outcome."""
+
+    attempt: str
+    effect: Effect
+    outcome: str
+    seq: int
+
+
+class Blackboard(msgspec.Struct, kw_only=True):
+    todo: tuple[TodoItem, ...] = ()
+    failures: dict[str, Failure] = {}
+    files: dict[str, str] = {}
+    """Path -> the strongest thing done to it: `read` or `write`; newest last."""
+    commands: dict[str, Command] = {}
+    recent: list[str] = []
+    """Raw arguments of the newest calls (cut), oldest first: where handles in use are found."""
+
+
+class _Arguments(msgspec.Struct):
+    """The arguments by which the recorded agents name a file or a command, and their todo lists."""
+
+    file_path: object = None
+    path: object = None
+    filePath: object = None  # noqa: N815 - opencode's spelling
+    filename: object = None
+    notebook_path: object = None
+    command: object = None
+    cmd: object = None
+    todos: object = None
+    plan: object = None
+
+
+_DECODER = msgspec.json.Decoder(_Arguments)
+_PATCH_MARKS = ("*** Update File: ", "*** Add File: ", "*** Delete File: ")
+
+
+def _decode(arguments: str) -> _Arguments:
+    try:
+        return _DECODER.decode(arguments)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return _Arguments()  # not a JSON object: a patch, a bare command; nothing to read from it
+
+
+def call_summary(name: str, arguments: str) -> str:
+    """One line that names a call, its literal command or path first."""
+    found = _decode(arguments)
+    command = found.command if found.command is not None else found.cmd
+    if isinstance(command, list):
+        command = " ".join(str(word) for word in command)
+    text = next(
+        (str(value) for value in (command, found.file_path, found.path, found.filePath, found.filename) if value),
+        arguments,
+    )
+    line = " ".join(text.split())
+    return f"{name}: {line if len(line) <= _SUMMARY_CHARS else line[: _SUMMARY_CHARS - 1] + '…'}"
+
+
+def note_call(board: Blackboard, call: ToolCall) -> None:
+    """Fold one call: its arguments (for handles), and a todo list if it sets one."""
+    board.recent.append(call.arguments[:_ARGUMENT_CHARS])
+    if len(board.recent) > 2 * _RECENT_CALLS:
+        del board.recent[:_RECENT_CALLS]
+    if "todo" in call.name.lower() or "plan" in call.name.lower():
+        items = _todo(_decode(call.arguments))
+        if items:
+            board.todo = items
+
+
+def _todo(found: _Arguments) -> tuple[TodoItem, ...]:
+    listed = found.todos if isinstance(found.todos, list) else found.plan
+    if not isinstance(listed, list):
+        return ()
+    items = []
+    for entry in listed:
+        if not isinstance(entry, dict):
+            return ()
+        text = entry.get("content") or entry.get("step") or entry.get("text")
+        status = entry.get("status", "pending")
+        if isinstance(text, str) and status in ("pending", "in_progress", "completed", "cancelled"):
+            items.append(TodoItem(text=text, status=status))
+    return tuple(items)
+
+
+def note_result(
+    board: Blackboard, *, name: str, arguments: str, text: str, failed: bool, effect: Effect, seq: int, uuid: str
+) -> None:
+    """Fold one result beside its call."""
+    if effect in ("read", "write"):
+        for path in _paths(arguments):
+            kept = "write" if effect == "write" or board.files.pop(path, "") == "write" else "read"
+            board.files.pop(path, None)
+            board.files[path] = kept
+    if not failed and effect in ("none", "read") and not board.failures:
+        return
+    key = f"{name}\x00{arguments}"
+    before = board.failures.pop(key, None)
+    if failed:
+        lines = error_lines(text, 5) or tuple(text.strip().splitlines()[-2:])
+        error = "\n".join(lines)[:_FAILURE_CHARS]
+        times = before.times + 1 if before else 1
+        attempt = call_summary(name, arguments)
+        board.failures[key] = Failure(attempt=attempt, error=error, uuid=uuid, seq=seq, times=times)
+    if effect in ("write", "external"):
+        board.commands.pop(key, None)
+        board.commands[key] = Command(
+            attempt=call_summary(name, arguments), effect=effect, outcome="failed" if failed else "ok", seq=seq
+        )
+
+
+def _paths(arguments: str) -> tuple[str, ...]:
+    found = _decode(arguments)
+    named = (found.file_path, found.path, found.filePath, found.filename, found.notebook_path)
+    paths = tuple(path for path in named if isinstance(path, str) and path)
+    if paths or "*** " not in arguments:
+        return paths
+    lines = arguments.replace("\\n", "\n").splitlines()
+    return tuple(line[len(mark) :].strip() for line in lines for mark in _PATCH_MARKS if line.startswith(mark))
+
+
+def handles(board: Blackboard) -> list[str]:
+    """Literals the newest calls used, most recently used first."""
+    seen: dict[str, None] = {}
+    for arguments in reversed(board.recent[-_RECENT_CALLS:]):
+        for literal in literals(arguments):
+            seen.setdefault(literal.text, None)
+    return list(seen)
+
+
+def snapshot(board: Blackboard, room: int, tokens_of: Callable[[str], int]) -> str:
+    """The machine-made state as text, in at most about `room` tokens: todo whole, then failed attempts, changed files,
+    effects and handles, newest first, each with its share of what is left; what stays out is counted.
+    """
+    out: list[str] = []
+    left = room
+    for title, lines, share in (
+        ("todo", _todo_lines(board), 1.0),
+        ("failed attempts (do not repeat; the error is literal)", _failure_lines(board), 0.5),
+        ("files", [f"- {path} ({done})" for path, done in reversed(board.files.items())], 0.4),
+        ("commands already run", _command_lines(board), 0.4),
+        ("handles in use", [f"- {handle}" for handle in handles(board)], 1.0),
+    ):
+        text, used = _fit(title, lines, int(left * share), tokens_of)
+        left -= used
+        out.append(text)
+    return "\n".join(text for text in out if text)
+
+
+def _todo_lines(board: Blackboard) -> list[str]:
+    if not board.todo:
+        return []
+    closed = sum(item.status in ("completed", "cancelled") for item in board.todo)
+    head = f"{len(board.todo)} items, {closed} closed"
+    return [head, *(f"- [{item.status}] {item.text}" for item in board.todo)]
+
+
+def _failure_lines(board: Blackboard) -> list[str]:
+    lines = []
+    for failure in reversed(board.failures.values()):
+        times = f" ({failure.times} times)" if failure.times > 1 else ""
+        error = failure.error.replace("\n", "\n    ")
+        lines.append(f"- {failure.attempt}{times}\n    {error}")
+    return lines
+
+
+def _command_lines(board: Blackboard) -> list[str]:
+    return [f"- {command.attempt} -> {command.outcome}" for command in reversed(board.commands.values())]
+
+
+def _fit(title: str, lines: list[str], room: int, tokens_of: Callable[[str], int]) -> tuple[str, int]:
+    if not lines:
+        return "", 0
+    used = tokens_of(title) + 12
+    kept = []
+    for line in lines:
+        cost = tokens_of(line)
+        if used + cost > room:
+            break
+        used += cost
+        kept.append(line)
+    rest = len(lines) - len(kept)
+    if rest:
+        kept.append(f"({rest} more: recall them by a literal)")
+    return "\n".join((f"{title}:", *kept)), used

@@ -1,0 +1,168 @@
+"""GSSC: gather, select, structure, compress (source document 004). Gathering and selecting read; compressing proposes.
+
+gather     head, first message, blackboard, history: all of it stands in `State`
+select     what a new window keeps: the first message, what the model has not seen, the newest steps of a quota
+structure  where: flat, or the sandwich with task and constraints re-anchored in the tail
+compress   how: the blocks to replace (offload, mask, prune), never a decision about when
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from transom.core.blackboard import call_summary
+from transom.core.block import Block, Image, Measure, Text, Thought, ToolCall, ToolResultRaw, ToolResultRef
+from transom.core.event import Replacement
+from transom.core.literals import error_lines
+from transom.core.policy import Policy
+from transom.core.projection import Item, State
+
+__all__ = ["elide", "masks", "newest", "offload", "prunes", "tail", "unseen"]
+
+_EDGE_LINES = 6
+_EDGE_CHARS = 400
+_STUB_ERRORS = 5
+_TAIL_CONSTRAINTS = 12
+_TAIL_TODO = 8
+_TASK_CHARS = 400
+
+_Measure = Callable[[str], Measure]
+
+
+# -- select
+
+
+def unseen(state: State) -> int:
+    """The first position the model has not seen in an answered request."""
+    return state.window.seen
+
+
+def newest(items: Sequence[Item], cost: Callable[[Item], int], room: int, *, whole_from: int) -> int:
+    """The first position of the longest run of whole steps at the end that fits `room`; everything from `whole_from` on
+    is kept whatever it costs. A run starts where no call is cut from its results (L10)."""
+    used = sum(cost(item) for item in items[whole_from:])
+    start = whole_from
+    for place in range(whole_from - 1, -1, -1):
+        used += cost(items[place])
+        if used > room:
+            break
+        if items[place].role != "tool" and items[place].seq:
+            start = place
+    return start
+
+
+# -- structure
+
+
+def tail(state: State, policy: Policy, remaining: int) -> str:
+    """The volatile end of a request: task, constraints and open todo re-anchored (head-tail sandwich). Empty when flat
+    or when nothing is known to anchor."""
+    if policy.where != "sandwich" or not state.words:
+        return ""
+    lines = ["<reminder>"]
+    task = next((words for words in reversed(state.words) if words.disposition == "open"), state.words[-1])
+    said = " ".join(" ".join(block.text.split()) for block in task.blocks if isinstance(block, Text))
+    lines.append(f"Task (message_uuid {task.uuid}): {said[:_TASK_CHARS]}")
+    limits = [text for words in state.words for text in words.constraints][-_TAIL_CONSTRAINTS:]
+    if limits:
+        lines.extend(("The user's own constraints:", *(f"- {text}" for text in limits)))
+    todo = [item for item in state.board.todo if item.status in ("pending", "in_progress")][:_TAIL_TODO]
+    if todo:
+        lines.extend(("Open:", *(f"- [{item.status}] {item.text}" for item in todo)))
+    if remaining > 0:
+        lines.append(f"About {remaining // 1000}k tokens are left in this window.")
+    lines.append("</reminder>")
+    return "\n".join(lines)
+
+
+# -- compress
+
+
+def offload(item: Item, above: int, measure: _Measure) -> list[Replacement]:
+    """Replacements for the results of `item` with more than `above` tokens."""
+    return [
+        Replacement(seq=item.seq, index=index, block=_stub(item, block, measure))
+        for index, block in enumerate(item.blocks)
+        if isinstance(block, ToolResultRaw) and block.tokens > above
+    ]
+
+
+def _stub(item: Item, block: ToolResultRaw, measure: _Measure) -> ToolResultRef:
+    lines = block.text.splitlines()
+    size = len(block.text.encode("utf-8", "replace"))
+    head = "\n".join(lines[:_EDGE_LINES])[:_EDGE_CHARS]
+    foot = "\n".join(lines[-_EDGE_LINES:])[-_EDGE_CHARS:] if len(lines) > _EDGE_LINES else ""
+    errors = error_lines(block.text, _STUB_ERRORS)
+    what = f"[offloaded result: {len(lines)} lines, {size} bytes, {block.tokens} tokens; recall it by "
+    what += f"message_uuid {item.uuid}]"
+    text = "\n".join(
+        (
+            what,
+            head,
+            *(("[matched error lines]", *errors) if errors else ()),
+            *(("[last lines]", foot) if foot else ()),
+        )
+    )
+    found = measure(text)
+    return ToolResultRef(text=text, size=size, tokens=found.tokens, content=found.content, is_protected=True)
+
+
+def masks(items: Iterable[Item], measure: _Measure) -> list[Replacement]:
+    """Hide the observations of `items`; their calls stay."""
+    found = []
+    for item in items:
+        if item.role != "tool":
+            continue
+        for index, block in enumerate(item.blocks):
+            if isinstance(block, ToolResultRaw | Image) or (isinstance(block, ToolResultRef) and not _is_mask(block)):
+                text = f"{_MASK} {block.tokens} tokens; recall it by message_uuid {item.uuid}]"
+                made = measure(text)
+                if made.tokens < block.tokens:
+                    shown = ToolResultRef(text=text, tokens=made.tokens, content=made.content)
+                    found.append(Replacement(seq=item.seq, index=index, block=shown))
+    return found
+
+
+_MASK = "[old result hidden:"
+
+
+def _is_mask(block: ToolResultRef) -> bool:
+    return block.text.startswith(_MASK)
+
+
+def prunes(items: Iterable[Item]) -> list[Replacement]:
+    """Drop the thoughts of `items`."""
+    return [
+        Replacement(seq=item.seq, index=index, block=None)
+        for item in items
+        if item.role == "assistant" and item.seq
+        for index, block in enumerate(item.blocks)
+        if isinstance(block, Thought) and not block.is_protected and (block.text or block.opaque)
+    ]
+
+
+def elide(item: Item, measure: _Measure) -> list[Replacement]:
+    """Last resort for a reply that alone would not fit: its calls' arguments and long texts become references."""
+    found = []
+    for index, block in enumerate(item.blocks):
+        shown = _elided(item, block, measure)
+        if shown is not None and shown.tokens < block.tokens:
+            found.append(Replacement(seq=item.seq, index=index, block=shown))
+    return found
+
+
+def _elided(item: Item, block: Block, measure: _Measure) -> Block | None:
+    note = f"[{block.tokens} tokens offloaded; recall by message_uuid {item.uuid}]"
+    if isinstance(block, ToolCall):
+        # the summary is escaped by leaving out what JSON would escape
+        summary = call_summary(block.name, block.arguments).replace("\\", "/").replace('"', "'")
+        arguments = f'{{"offloaded":"{note} {summary}"}}'
+        count = measure(arguments).tokens
+        return ToolCall(call_id=block.call_id, name=block.name, arguments=arguments, tokens=count)
+    if isinstance(block, Text | Thought) and not block.is_protected:
+        text = f"{block.text[:_EDGE_CHARS]}\n{note}"
+        made = measure(text)
+        return Text(text=text, tokens=made.tokens, content=made.content)
+    if isinstance(block, ToolResultRaw):
+        return _stub(item, block, measure)
+    return None

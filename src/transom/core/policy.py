@@ -1,0 +1,62 @@
+"""A policy: when x how x where, and a few numbers. The named presets.
+
+    when    never · limit (only at the hard limit) · watermark · quota (a share outgrown) · step (at every boundary)
+    how     none · fifo · mask · project · rollover
+    where   flat · sandwich (task and constraints re-anchored in the tail) · scoped (a sub-agent's window)
+
+`project` is the state projection of GSSC: first stale thoughts are pruned and old observations masked, in one batch;
+when that gains too little, a new window opens with the state snapshot and the newest steps that fit their quota.
+Whatever the policy, the hard limit has the last word: a window that would not fit is rolled over by code.
+`raw` alone is exempt: it shows what happens without any governing.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from transom.core.budget import Quotas
+
+__all__ = ["PRESETS", "How", "Policy", "When", "Where"]
+
+When = Literal["never", "limit", "watermark", "quota", "step"]
+How = Literal["none", "fifo", "mask", "project", "rollover", "recorded"]
+Where = Literal["flat", "sandwich", "scoped"]
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One strategy. Also the shape of a policy file (TOML): every field may be given, the rest are defaults."""
+
+    name: str
+    when: When = "limit"
+    how: How = "rollover"
+    where: Where = "flat"
+    offload_above: int = 0
+    """A tool result of more tokens (o200k) is offloaded at admission, before it is ever sent; 0 = never. Maka's
+    threshold is 2,048 (`> 2,048 est. tokens`); a smaller one hides what the next step needs."""
+    watermark: float = 0.75
+    low_water: float = 0.50
+    """A batch stops here: the distance to the watermark is what makes rewrites rare (hysteresis)."""
+    keep_steps: int = 10
+    """The newest steps whose observations are never masked (the Complexity Trap's M = 10)."""
+    thought_turns: int = 2
+    """Thoughts of the newest turns are never pruned (source document 004)."""
+    min_gain: float = 0.10
+    """A rewrite or a new window that frees less of the hard limit is refused (L11)."""
+    seed: float = Quotas().seed
+    history: float = Quotas().history
+
+
+PRESETS: dict[str, Policy] = {
+    policy.name: policy
+    for policy in (
+        Policy(name="raw", when="never", how="none"),
+        Policy(name="recorded", when="never", how="recorded"),
+        Policy(name="fifo", when="watermark", how="fifo"),
+        Policy(name="mask", when="watermark", how="mask"),
+        Policy(name="rollover", when="limit", how="rollover", offload_above=2048),
+        Policy(name="gssc", when="watermark", how="project", where="sandwich", offload_above=2048),
+    )
+}
+"""`recorded` replays what the recorded agent itself did to its window; it is no strategy of ours."""

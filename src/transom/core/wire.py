@@ -1,0 +1,193 @@
+"""Wire: a request as segments of bytes, and the digests of what a provider's cache keys on.
+
+Head segments (each tool, each system section), then one segment per wire message, then the tail. Rendering is pure
+and per dialect: a dialect is two functions from state to bytes. Segments are never joined here, so a step costs what
+it adds (design 16): `Rendering` keeps the segments of a window and renders only what is new or was rewritten. It is a
+cache of a pure function: `render` from nothing gives the same bytes, and a property test holds it to that (L2).
+
+`rolling[i]` is sha256 over the first `i` messages, each framed by its length, so two bodies share exactly the prefix
+up to the last equal digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from transom.core.projection import Counts, Head, Item, State
+
+__all__ = ["Dialect", "Rendering", "Segment", "Wire", "common_prefix", "groups"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A named piece of the head: `tools:<name>` or `system:<key>`."""
+
+    name: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """How one provider writes a head, a message and a tail. Pure; cache marks are not part of the bytes."""
+
+    name: str
+    head: Callable[[Head], tuple[Segment, ...]]
+    message: Callable[[Sequence[Item]], bytes]
+    """A group of items that form one wire message; empty bytes if nothing in it is shown."""
+    tail: Callable[[str], bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wire:
+    """A request. `body`, `rolling` and `counts` are views on growing lists: only the first `messages` (of `rolling` and
+    `counts`: one more) belong to this request. `counts[i]` sums the tokens of the first `i` messages, `ends[i]` is how
+    many items they hold."""
+
+    head: tuple[Segment, ...]
+    head_digests: dict[str, str]
+    body: Sequence[bytes]
+    rolling: Sequence[bytes]
+    counts: Sequence[Counts]
+    ends: Sequence[int]
+    messages: int
+    tail: bytes
+    tail_text: str
+
+    def segments(self) -> list[bytes]:
+        """All bytes in the provider's order; what the digests are over."""
+        shown = [segment.data for segment in self.head]
+        shown.extend(self.body[: self.messages])
+        if self.tail:
+            shown.append(self.tail)
+        return shown
+
+
+def groups(items: Sequence[Item], start: int = 0) -> list[tuple[int, int]]:
+    """(from, to) positions of the wire messages in `items[start:]`: a reply alone, or all of one turn before it."""
+    found = []
+    first = start
+    for place in range(start, len(items)):
+        last = place + 1 == len(items)
+        if last or _ends(items[place], items[place + 1]):
+            found.append((first, place + 1))
+            first = place + 1
+    return found
+
+
+def _ends(item: Item, following: Item) -> bool:
+    return item.role == "assistant" or following.role == "assistant" or item.turn != following.turn
+
+
+class Rendering:
+    """The incremental form of `render` for one session."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._epoch = -1
+        self._head: tuple[Segment, ...] = ()
+        self._head_digests: dict[str, str] = {}
+        self._clear(-1)
+
+    def _clear(self, opened: int) -> None:
+        self._opened = opened
+        self._items = 0
+        self._starts: list[int] = []
+        self._hasher = hashlib.sha256()
+        self.body: list[bytes] = []
+        self.rolling: list[bytes] = [self._hasher.digest()]
+        self.counts: list[Counts] = [(0, 0, 0, 0, 0)]
+        self.ends: list[int] = [0]
+
+    def wire(self, state: State, tail_text: str = "") -> Wire:
+        """The request for `state` as it stands."""
+        window = state.window
+        if state.head.epoch != self._epoch:
+            self._epoch = state.head.epoch
+            self._head = self._dialect.head(state.head)
+            self._head_digests = head_digests(self._head)
+        if window.opened != self._opened:
+            self._clear(window.opened)
+        elif 0 <= window.rewritten < self._items:
+            self._rewind(window.rewritten)
+        elif 0 < self._items < len(window.items) and not _ends(
+            window.items[self._items - 1], window.items[self._items]
+        ):
+            self._rewind(self._items - 1)  # the last message was looked at before it was complete
+        self._extend(window.items)
+        return Wire(
+            head=self._head,
+            head_digests=self._head_digests,
+            body=self.body,
+            rolling=self.rolling,
+            counts=self.counts,
+            ends=self.ends,
+            messages=len(self.body),
+            tail=self._dialect.tail(tail_text) if tail_text else b"",
+            tail_text=tail_text,
+        )
+
+    def _extend(self, items: Sequence[Item]) -> None:
+        for first, end in groups(items, self._items):
+            group = items[first:end]
+            data = self._dialect.message(group)
+            self._items = end
+            if not data:
+                continue
+            total = list(self.counts[-1])
+            for item in group:
+                for place, tokens in enumerate(item.counts):
+                    total[place] += tokens
+            self._hasher.update(b"%d:" % len(data))
+            self._hasher.update(data)
+            self._starts.append(first)
+            self.body.append(data)
+            self.rolling.append(self._hasher.digest())
+            self.counts.append((total[0], total[1], total[2], total[3], total[4]))
+            self.ends.append(end)
+
+    def _rewind(self, place: int) -> None:
+        """Forget from the message that holds item `place` on. Lists are replaced: earlier wires keep theirs."""
+        keep = len(self._starts)
+        while keep and self._starts[keep - 1] > place:
+            keep -= 1
+        self._items = self._starts[keep - 1] if keep else 0
+        keep = max(0, keep - 1)
+        self._starts = self._starts[:keep]
+        self.body = self.body[:keep]
+        self.rolling = self.rolling[: keep + 1]
+        self.counts = self.counts[: keep + 1]
+        self.ends = self.ends[: keep + 1]
+        self._hasher = hashlib.sha256()
+        for data in self.body:
+            self._hasher.update(b"%d:" % len(data))
+            self._hasher.update(data)
+
+
+def head_digests(head: Sequence[Segment]) -> dict[str, str]:
+    """Per component (`tools`, `system`) one order-sensitive digest, and one per segment under its own name."""
+    found: dict[str, str] = {}
+    for component in ("tools", "system"):
+        hasher = hashlib.sha256()
+        for segment in head:
+            if segment.name.startswith(component):
+                hasher.update(b"%d:" % len(segment.data))
+                hasher.update(segment.data)
+                found[segment.name] = hashlib.sha256(segment.data).hexdigest()
+        found[component] = hasher.hexdigest()
+    return found
+
+
+def common_prefix(left: Sequence[bytes], left_end: int, right: Sequence[bytes], right_end: int) -> int:
+    """How many messages two bodies share, by their rolling digests: equality is monotone, so a binary search."""
+    low, high = 0, min(left_end, right_end)
+    if left[high] == right[high]:
+        return high
+    while low + 1 < high:
+        middle = (low + high) // 2
+        if left[middle] == right[middle]:
+            low = middle
+        else:
+            high = middle
+    return low

@@ -1,0 +1,182 @@
+"""The shell around the kernel: the only caller of `core` and ports together.
+
+    append    facts get their place in the log and are folded
+    boundary  what `before_step` decides is appended as one
+    request   state -> wire, checked against the pin; the verdict is appended before anything is sent
+
+A session belongs to one thread. Another writer on the same session makes an append fail with `SequenceConflict`; the
+session then reads what was appended, folds it, decides again and retries, so that a decision is always made on the
+state it follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from transom.core import gssc
+from transom.core.boundary import before_step, prompt_tokens
+from transom.core.budget import Limits
+from transom.core.cache import Pin, Verdict, check, pin_of
+from transom.core.event import Draft, Event, Fact, RequestSent, SessionOpened
+from transom.core.policy import Policy
+from transom.core.projection import State, fold, project
+from transom.core.wire import Dialect, Rendering, Wire
+from transom.errors import SequenceConflict
+from transom.ports import Counter, Log
+
+__all__ = ["Prepared", "Rules", "Session"]
+
+_RETRIES = 8
+"""Lost races in a row before the conflict is reported: each means another writer got one append in between."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What a session runs under. `clock` gives ms since the epoch, `ids` a new uuid at each call."""
+
+    policy: Policy
+    bounds: Limits
+    counter: Counter
+    dialect: Dialect
+    clock: Callable[[], int]
+    ids: Callable[[], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A request ready to send: its bytes, the verdict on them, and its size in the model's tokens."""
+
+    wire: Wire
+    verdict: Verdict
+    tokens: int
+    tail_tokens: int
+
+
+class Session:
+    """One session: its log, its state, and the rules it runs under."""
+
+    def __init__(self, log: Log, state: State, rules: Rules) -> None:
+        """Use `start` or `open`."""
+        self.log = log
+        self.state = state
+        self.rules = rules
+        self._rendering = Rendering(rules.dialect)
+        self._pin: Pin | None = None
+
+    @classmethod
+    def start(cls, log: Log, session_id: str, opened: SessionOpened, rules: Rules) -> Session:
+        """A new session. Raises `SequenceConflict` if the id is taken."""
+        session = cls(log, State(session_id=session_id), rules)
+        session._place((Draft(fact=opened, uuid=rules.ids(), at=rules.clock()),))
+        return session
+
+    @classmethod
+    def open(cls, log: Log, session_id: str, rules: Rules) -> Session:
+        """A session that is in the log: the same state, the same bytes and the same pin as before a restart (L2)."""
+        session = cls(log, project(log.read(session_id)), rules)
+        pinned = session.state.pin
+        if pinned is not None:
+            wire = session._rendering.wire(session.state)
+            session._pin = _restored(pinned, wire)
+        return session
+
+    @property
+    def session_id(self) -> str:
+        return self.state.session_id
+
+    def append(self, *facts: Fact, uuid: str = "", at: int | None = None) -> tuple[Event, ...]:
+        """Append `facts` as one and fold them. `uuid` and `at` are for facts that have their own (replies, imports).
+
+        Raises `SequenceConflict` if other writers win `_RETRIES` times in a row.
+        """
+        now = self.rules.clock() if at is None else at
+        drafts = tuple(Draft(fact=fact, uuid=uuid or self.rules.ids(), at=now) for fact in facts)
+        return self._retried(lambda: drafts)
+
+    def boundary(self, *, model_hands_over: bool = False) -> tuple[Event, ...]:
+        """Decide, and append what was decided. Raises `OverBudget`."""
+
+        def decide() -> tuple[Draft, ...]:
+            facts = before_step(
+                self.state,
+                self.rules.policy,
+                self.rules.bounds,
+                self.rules.counter.measure,
+                model_hands_over=model_hands_over,
+                tail_tokens=self._tail()[1],
+            )
+            now = self.rules.clock() if facts else 0
+            return tuple(Draft(fact=fact, uuid=self.rules.ids(), at=now) for fact in facts)
+
+        return self._retried(decide)
+
+    def request(self) -> Prepared:
+        """The next request, with its verdict appended."""
+        made: list[Prepared] = []
+
+        def decide() -> tuple[Draft, ...]:
+            prepared = self._prepare()
+            made.append(prepared)
+            return (Draft(fact=_sent(prepared), uuid=self.rules.ids(), at=self.rules.clock()),)
+
+        self._retried(decide)
+        prepared = made[-1]
+        if prepared.verdict.kind != "drift":
+            self._pin = pin_of(prepared.wire)
+        return prepared
+
+    def _prepare(self) -> Prepared:
+        text, tail_tokens = self._tail()
+        wire = self._rendering.wire(self.state, text)
+        verdict = check(self._pin, wire, self.state.declared)
+        return Prepared(
+            wire=wire, verdict=verdict, tokens=prompt_tokens(self.state) + tail_tokens, tail_tokens=tail_tokens
+        )
+
+    def _tail(self) -> tuple[str, int]:
+        if self.rules.policy.where != "sandwich":
+            return "", 0
+        text = gssc.tail(self.state, self.rules.policy, self.rules.bounds.base - prompt_tokens(self.state))
+        found = self.rules.counter.measure(text)
+        return text, self.state.calibration.estimate((found.tokens, 0, 0, 0, 0), 1) if text else 0
+
+    def _retried(self, decide: Callable[[], Sequence[Draft]]) -> tuple[Event, ...]:
+        for _ in range(_RETRIES):
+            try:
+                return self._place(decide())
+            except SequenceConflict:
+                project(self.log.read(self.session_id, self.state.seq), self.state)
+        raise SequenceConflict(f"session {self.session_id}: {_RETRIES} appends in a row lost the race to other writers")
+
+    def _place(self, drafts: Sequence[Draft]) -> tuple[Event, ...]:
+        if not drafts:
+            return ()
+        events = self.log.append(self.session_id, self.state.seq, drafts)
+        for event in events:
+            fold(self.state, event)
+        return events
+
+
+def _sent(prepared: Prepared) -> RequestSent:
+    wire = prepared.wire
+    return RequestSent(
+        head=wire.head_digests["tools"] + wire.head_digests["system"],
+        body=wire.rolling[wire.messages].hex(),
+        body_messages=wire.messages,
+        verdict=prepared.verdict.kind,
+        reasons=prepared.verdict.reasons,
+        tokens=prepared.tokens,
+    )
+
+
+def _restored(pinned: RequestSent, wire: Wire) -> Pin:
+    """The pin as the log has it; its last digest is the stored one, so bytes that render otherwise now are seen."""
+    size = len(pinned.head) // 2
+    shared = min(pinned.body_messages, wire.messages)
+    rolling = [*wire.rolling[:shared], *(b"" for _ in range(pinned.body_messages - shared)), bytes.fromhex(pinned.body)]
+    return Pin(
+        head={"tools": pinned.head[:size], "system": pinned.head[size:]},
+        rolling=rolling,
+        messages=pinned.body_messages,
+    )
