@@ -59,7 +59,7 @@ def test_a_handle_is_found_with_its_kind(text: str, literal: str, kind: str) -> 
     [
         "and/or read the input carefully, e.g. twice; i.e. Always.",
         "on 2024-01-02T10:00:00Z or 2024/01/02, 1/2/3, version 1.2.3, 127.0.0.1, exit code",
-        "text/plain </div> UTF-8 ISO-8859 GPT-4 SHA256",
+        "text/plain </div> UTF-8 ISO-8859 GPT-4 SHA256 2>/dev/null",
         "1234567890 deadbeef abcdefabcdef",
         "iVBORw0KGgo0AAAANSUhEUgAAAAUA/hQ9XkLmNoPqRsTuVwXyZ123456789",
     ],

@@ -74,6 +74,7 @@ _SEGMENT = re.compile(r"[\w.$@+~-]{1,80}")
 _GREP = re.compile(r"(.*\.[A-Za-z][A-Za-z0-9]{0,9})-\d+")  # grep's context lines: `a.py-12-`
 _DENSE = re.compile(r"(?=\w*[a-z])(?=\w*[A-Z])(?=\w*\d)[A-Za-z0-9+]{20,}")  # a piece of base64
 _ROOT = re.compile(r"apps?|bin|cmd|crates|docs|etc|examples|internal|lib|packages|pkg|scripts|src|tests?")
+_DEVICE = re.compile(r"/dev/(?:null|zero|tty|std\w+|fd/\d+)")
 _FILE = re.compile(  # a name without a slash is a file by these endings: `os.path` is none
     r".+\.(?:bat|c|cc|cfg|cjs|cob|conf|cpp|cs|css|csv|cts|cxx|dart|diff|ejs|env|erb|ex|exs|gd|gif|go|gradle"
     r"|graphql|h|hcl|hpp|hs|htm|html|ico|ini|ipynb|java|jpeg|jpg|js|json|jsonc|jsonl|jsx|kt|less|lock|log|lua|m"
@@ -160,7 +161,11 @@ def _path(word: str) -> str:
     if word.startswith("//"):
         word = word.lstrip("/")
     first, *rest = word.split("/")
-    if not rest or not all(_SEGMENT.fullmatch(part) for part in ([first] if first else []) + rest):
+    if (
+        not rest
+        or _DEVICE.fullmatch(word)
+        or not all(_SEGMENT.fullmatch(part) for part in ([first] if first else []) + rest)
+    ):
         return ""
     if any(_DENSE.fullmatch(part) for part in rest) or not any(
         part.lstrip("._@$")[:1].isalpha() for part in (first, *rest)

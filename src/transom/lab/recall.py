@@ -117,7 +117,7 @@ def _by_rare_word(phrases: Iterable[str]) -> dict[str, list[str]]:
 def _text(block: Block) -> str:
     match block:
         case ToolCall():
-            return "\n".join((block.name, *_strings(block.arguments)))
+            return "\n".join(_strings(block.arguments))
         case Text() | Thought() | ToolResultRaw() | ToolResultRef():
             return block.text
         case Image() | Opaque():
