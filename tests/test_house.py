@@ -269,7 +269,7 @@ def test_a_law_has_a_property_test_that_cites_it(law: str) -> None:
         decorated = "".join(ast.unparse(decorator) for decorator in found[0].decorator_list)
         is_machine = isinstance(found[0], ast.ClassDef)
         assert is_machine or "given(" in decorated, f"{law}: {name} is no property test"
-        assert re.search(rf"\b{law}\b", text), f"{law}: {name} does not cite it"
+        assert re.search(rf"\b{law}\b|_{law.lower()}_", text), f"{law}: {name} does not cite it"
 
 
 def test_no_property_test_lowers_the_number_of_examples_that_the_slow_profile_asks_for() -> None:
