@@ -1,0 +1,169 @@
+"""The file: how it is made, recognised and refused, and what SQLite's errors mean to a caller.
+
+One row per event, STRICT, in WAL. The file carries `application_id` and the log format in `user_version`. Triggers
+refuse UPDATE and DELETE (L1). The schema text is compared with ours on every open, so a trigger cannot vanish unseen.
+The file is 0600, its folder 0700: a log holds everything a person and an agent said.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from transom.core.canon import FORMAT
+from transom.errors import BadInput, KernelError, LogDamaged, LogTooNew, Unwritable
+
+__all__ = ["APPLICATION_ID", "SCHEMA", "connect", "is_passing", "mended", "open_log", "writing"]
+
+APPLICATION_ID = int.from_bytes(b"TrSm")
+_MAGIC = b"SQLite format 3\0"
+_PASSING = tuple(f"SQLITE_{name}" for name in ["FULL", "BUSY", "LOCKED", "READONLY", "CANTOPEN", "PERM", "IOERR"])
+_BUSY_SECONDS = 30.0
+"""How long a writer waits for another process. An append holds the lock for milliseconds, a big import's batch for a
+second; half a minute means that something hangs."""
+
+SCHEMA = {
+    "session": """CREATE TABLE session (
+  key INTEGER PRIMARY KEY,
+  id TEXT NOT NULL UNIQUE,
+  parent INTEGER REFERENCES session (key),
+  base INTEGER NOT NULL
+) STRICT""",
+    "event": """CREATE TABLE event (
+  id INTEGER PRIMARY KEY,
+  session INTEGER NOT NULL REFERENCES session (key),
+  seq INTEGER NOT NULL,
+  uuid TEXT NOT NULL,
+  at INTEGER NOT NULL,
+  kind TEXT NOT NULL,
+  digest BLOB NOT NULL,
+  payload BLOB,
+  artifact TEXT,
+  UNIQUE (session, seq),
+  CHECK ((payload IS NULL) <> (artifact IS NULL))
+) STRICT""",
+} | {
+    f"{table}_{verb}": f"CREATE TRIGGER {table}_{verb} BEFORE {verb.upper()} ON {table} "
+    "BEGIN SELECT RAISE(ABORT, 'the log only grows (L1)'); END"
+    for table in ("session", "event")
+    for verb in ("update", "delete")
+}
+"""`parent` and `base` are the continued session and its last inherited seq, for forks; NULL and 0 otherwise. `payload`
+is the fact's canonical bytes, or `artifact` names the blob that holds them. `id` orders all sessions as they came."""
+
+
+@contextmanager
+def mended(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into ours: what is damaged, what could not be written."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _ours(path, error) from error
+
+
+def is_passing(error: sqlite3.Error) -> bool:
+    """Whether the disk, a lock or a permission is the trouble, and not what is stored."""
+    return getattr(error, "sqlite_errorname", "").startswith(_PASSING)
+
+
+def _ours(path: Path, error: sqlite3.Error) -> KernelError:
+    name = getattr(error, "sqlite_errorname", "")
+    if name.startswith("SQLITE_FULL"):
+        return Unwritable(f"{path}: the disk is full; nothing of this append was stored. Make room and try again")
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return Unwritable(f"{path}: another process has held the log for {_BUSY_SECONDS:.0f} s; stop it or try again")
+    if is_passing(error):
+        return Unwritable(f"{path}: the file or its disk cannot be used: {error}; nothing was stored")
+    return LogDamaged(f"{path}: {error}; run `transom verify`, and restore the file from a copy")
+
+
+@contextmanager
+def writing(db: sqlite3.Connection) -> Iterator[None]:
+    """One transaction that takes the write lock at its start: a deferred one that reads first cannot wait for it."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    finally:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+
+
+def connect(path: Path, synchronous: str) -> sqlite3.Connection:
+    """A connection in WAL; the file is made with our modes before SQLite sees it."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    except OSError as error:
+        raise Unwritable(f"{path}: cannot be opened: {error.strerror}") from error
+    db = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    try:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute(f"PRAGMA synchronous = {synchronous}")
+    except sqlite3.Error:
+        db.close()
+        raise
+    return db
+
+
+def open_log(path: Path, synchronous: str) -> sqlite3.Connection:
+    """Open or make the log's file; refuse what is no log, a newer log, or a log whose schema is not ours."""
+    if path.is_dir():
+        raise BadInput(f"{path}: is a folder; name the log's file")
+    if path.exists():
+        with path.open("rb") as file:
+            head = file.read(len(_MAGIC))
+        if head and head != _MAGIC:
+            raise BadInput(f"{path}: is no Transom log (it does not start as an SQLite file does)")
+    with mended(path):
+        db = connect(path, synchronous)
+        try:
+            if not _is_empty(db) or not _make(db):
+                _recognise(path, db)
+        except BaseException:
+            db.close()
+            raise
+    return db
+
+
+def _is_empty(db: sqlite3.Connection) -> bool:
+    found: tuple[int] = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    return found[0] == 0 and _number(db, "application_id") == 0
+
+
+def _make(db: sqlite3.Connection) -> bool:
+    """Create the schema; False if another process was faster."""
+    with writing(db):
+        if not _is_empty(db):
+            return False
+        for statement in SCHEMA.values():
+            db.execute(statement)
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute(f"PRAGMA user_version = {FORMAT}")
+    return True
+
+
+def _recognise(path: Path, db: sqlite3.Connection) -> None:
+    if _number(db, "application_id") != APPLICATION_ID:
+        raise BadInput(f"{path}: is an SQLite file of another program, no Transom log")
+    version = _number(db, "user_version")
+    if version > FORMAT:
+        raise LogTooNew(
+            f"{path}: was written in log format {version}; this Transom reads up to {FORMAT}. Use a newer Transom"
+        )
+    if version < 1:
+        raise LogDamaged(f"{path}: says log format {version}, which never was; restore the file from a copy")
+    found = dict(db.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL"))
+    for name in sorted(SCHEMA.keys() | found.keys()):
+        if SCHEMA.get(name) != found.get(name):
+            raise LogDamaged(
+                f"{path}: its {name!r} is not as log format {version} has it; restore the file from a copy"
+            )
+
+
+def _number(db: sqlite3.Connection, pragma: str) -> int:
+    value: int = db.execute(f"PRAGMA {pragma}").fetchone()[0]
+    return value
