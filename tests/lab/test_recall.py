@@ -55,6 +55,12 @@ def test_places_name_the_block_so_a_hidden_thought_is_not_the_reply() -> None:
     assert list(build([reply, called(2, path="src/a.py")]).places("src/a.py")) == [(1, 0), (1, 2), (2, 0)]
 
 
+def test_the_places_before_an_event_come_newest_first() -> None:
+    index = build([said(1, "src/a.py"), returned(2, "src/a.py"), called(3, path="src/a.py"), returned(4, "src/a.py")])
+    assert list(index.before("src/a.py", 3)) == [(2, 0), (1, 0)]
+    assert list(index.before("src/other.py", 3)) == []
+
+
 def test_a_quoted_phrase_of_an_earlier_error_line_is_a_handle() -> None:
     error = returned(1, "ok\nValueError: cannot convert float NaN to integer\n")
     index = build(

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -24,7 +25,7 @@ from transom.core.block import Block, Image, Opaque, Text, Thought, ToolCall, To
 from transom.core.event import Event, HostSaid, ModelReplied, ToolReturned, UserSaid
 from transom.core.literals import literals
 
-__all__ = ["RECALL_TOKENS", "HandleIndex", "build", "excerpt"]
+__all__ = ["RECALL_TOKENS", "HandleIndex", "block_text", "build", "excerpt"]
 
 RECALL_TOKENS = 400
 """What one recall brings back at most (rho of the cost model)."""
@@ -60,6 +61,14 @@ class HandleIndex:
         found = self._places.get(literal)
         return zip(found.seqs, found.indexes, strict=True) if found else iter(())
 
+    def before(self, literal: str, seq: int) -> Iterator[tuple[int, int]]:
+        """The places of a used handle in events before `seq`, newest first."""
+        found = self._places.get(literal)
+        if found is None:
+            return
+        for place in range(bisect_left(found.seqs, seq) - 1, -1, -1):
+            yield found.seqs[place], found.indexes[place]
+
 
 def build(events: Iterable[Event]) -> HandleIndex:
     """Index a session's conversation; other facts are not read. Events must be in order of seq."""
@@ -69,7 +78,7 @@ def build(events: Iterable[Event]) -> HandleIndex:
     phrases = _by_rare_word(literal for literal in places if " " in literal)
     for seq, fact in told:
         for index, block in enumerate(fact.blocks):
-            for literal in _contained(_text(block), phrases):
+            for literal in _contained(block_text(block), phrases):
                 if (at := places.get(literal)) is not None:
                     at.seqs.append(seq)
                     at.indexes.append(index)
@@ -85,7 +94,7 @@ def _handles_used(blocks: tuple[Block, ...]) -> dict[str, None]:
     used: dict[str, None] = {}
     for block in blocks:
         if isinstance(block, ToolCall):
-            text = _text(block)
+            text = block_text(block)
             used.update(dict.fromkeys(literal.text for literal in literals(text)))
             used.update(dict.fromkeys(phrase for phrase in _QUOTED.findall(text) if phrase.count(" ") >= 2))
     return used
@@ -114,7 +123,8 @@ def _by_rare_word(phrases: Iterable[str]) -> dict[str, list[str]]:
     return index
 
 
-def _text(block: Block) -> str:
+def block_text(block: Block) -> str:
+    """The words of a block, as handles are looked for in it."""
     match block:
         case ToolCall():
             return "\n".join(_strings(block.arguments))

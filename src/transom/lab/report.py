@@ -1,0 +1,231 @@
+"""The replay's table: for a person in a terminal, and as JSON for a program.
+
+One row an arm, grouped by session, then the totals. A narrow terminal gets fewer columns, never wrapped ones: money,
+window and handles stay longest. Everything that came from a transcript is printed as plain text: no colour codes, no
+markup, no control characters. The page (`lab.page`) shows the same rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from statistics import median
+
+import msgspec
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from transom.core.canon import plain_text
+from transom.lab.figures import Replay, Result, Run, against_recorded, totals
+
+__all__ = [
+    "COLUMNS",
+    "Column",
+    "footnotes",
+    "printable",
+    "row",
+    "session_title",
+    "sessions",
+    "show",
+    "to_json",
+    "total_rows",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column; those of the highest `rank` go first when the terminal is too narrow."""
+
+    name: str
+    rank: int = 0
+    is_number: bool = True
+    folds: bool = False
+
+
+COLUMNS = (
+    Column(name="arm", is_number=False),
+    Column(name="input", rank=1),
+    Column(name="cached", rank=5),
+    Column(name="output", rank=8),
+    Column(name="cost"),
+    Column(name="vs recorded", rank=4),
+    Column(name="peak", rank=2),
+    Column(name="mean", rank=9),
+    Column(name="boundaries", rank=7, is_number=False, folds=True),
+    Column(name="misses", rank=10, is_number=False, folds=True),
+    Column(name="seen/recall/lost", rank=3),
+    Column(name="constraints", rank=6),
+)
+"""`seen/recall/lost` are shares of the handles used: in the window, one recall away, gone."""
+
+_NOTHING = "–"
+_GAP = 3  # rich puts two spaces of padding and one of the box between columns
+_FOLD = 24  # the longest cause and reason with its count, as `reset:checkpoint 1,234`, in one line
+
+
+def show(replay: Replay, console: Console) -> None:
+    """Print the report. The table of a session is followed by why an arm stopped, the whole by what to know."""
+    groups = sessions(replay.runs)
+    for runs in groups:
+        first = runs[0].result
+        console.print(Text(session_title(runs[0]), style="bold", no_wrap=True, overflow="ellipsis"))
+        counts = f"{printable(first.format)} · {printable(first.model) or 'model unknown'} · {first.steps:,} steps · "
+        console.print(Text(f"{counts}{first.events:,} events · {_recorded(first)}", style="dim"))
+        console.print(_table([row((run.result,)) for run in runs], console.width))
+        for run in runs:
+            if run.result.refused:
+                console.print(
+                    Text(f"{printable(run.result.arm)} stopped: {printable(run.result.refused)}", style="yellow")
+                )
+        console.print()
+    if len(groups) > 1:
+        console.print(Text(f"All {len(groups)} sessions", style="bold"))
+        console.print(_table(total_rows(replay.runs), console.width))
+        console.print()
+    for note in footnotes(replay):
+        console.print(Text(note, style="dim"))
+
+
+def _table(rows: Sequence[tuple[str, ...]], width: int) -> Table:
+    """As many columns as fit without a cut."""
+    needs = [
+        max(map(cell_len, (column.name, *cells)))
+        for column, cells in zip(COLUMNS, zip(*rows, strict=True), strict=True)
+    ]
+    needs = [min(need, _FOLD) if column.folds else need for column, need in zip(COLUMNS, needs, strict=True)]
+    shown = list(range(len(COLUMNS)))
+    while sum(needs[number] + _GAP for number in shown) - _GAP > width and len(shown) > 2:
+        shown.remove(max(shown, key=lambda number: COLUMNS[number].rank))
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1), header_style="bold")
+    for number in shown:
+        column = COLUMNS[number]
+        table.add_column(
+            column.name,
+            justify="right" if column.is_number else "left",
+            no_wrap=not column.folds,
+            overflow="fold" if column.folds else "ellipsis",
+            min_width=needs[number],
+        )
+    for cells in rows:
+        table.add_row(*(Text(cells[number]) for number in shown))
+    return table
+
+
+def sessions(runs: Iterable[Run]) -> list[list[Run]]:
+    """The runs of each session together, in order of first appearance."""
+    order: dict[str, int] = {}
+    for run in runs:
+        order.setdefault(run.result.session, len(order))
+    ordered = sorted(runs, key=lambda run: order[run.result.session])
+    return [list(group) for _, group in groupby(ordered, key=lambda run: run.result.session)]
+
+
+def session_title(run: Run) -> str:
+    """The title, or the session's id, as printable text on one line."""
+    return printable(" ".join(run.title.split())) or printable(run.result.session)
+
+
+def total_rows(runs: Iterable[Run]) -> list[tuple[str, ...]]:
+    """One row an arm over all sessions."""
+    results = [run.result for run in runs]
+    return [row([result for result in results if result.arm == total.arm]) for total in totals(results)]
+
+
+def row(results: Sequence[Result]) -> tuple[str, ...]:
+    """The cells of one arm, over one session or more, in the order of `COLUMNS`."""
+    (total,) = totals(results)
+    ratio = against_recorded(results)
+    recall, constraints = total.handle_recall, total.constraints_verbatim
+    shares = [_share(part, recall.n) for part in (recall.visible, recall.recallable, recall.lost)]
+    return (
+        printable(total.arm) + (" *" if total.modelled else "") + (" †" if total.refused else ""),
+        tokens(total.input_tokens),
+        _percent(total.cached_tokens, total.input_tokens),
+        tokens(total.output_tokens),
+        dollars(total.cost_usd),
+        _NOTHING if ratio is None else f"{(ratio - 1) * 100:+.0f} %",
+        tokens(total.peak_tokens),
+        tokens(round(total.mean_tokens)),
+        _counts(total.boundaries),
+        _counts(total.misses),
+        "/".join(shares) + " %" if recall.n else _NOTHING,
+        f"{constraints.kept}/{constraints.n}" if constraints.n else _NOTHING,
+    )
+
+
+def footnotes(replay: Replay) -> list[str]:
+    """What a reader must know to trust the figures, as sentences."""
+    results = [run.result for run in replay.runs]
+    notes = [f"Context limit {replay.context_limit:,} tokens. Cost in US dollars" + _dated(replay.prices_dated)]
+    notes += [printable(sentence) for sentence in replay.assumed]
+    notes.append("seen/recall/lost: handles used later that were in the window, one recall away, or gone.")
+    errors = [abs(result.counter_error) for result in results if result.counter_error is not None]
+    if errors:
+        found = f"{median(errors):.1%} (median), {max(errors):.1%} at worst"
+        notes.append(f"Counted prompt tokens differ from the recorded ones by {found}.")
+    else:
+        notes.append("The recordings hold no usage, so the token counts could not be checked against a provider's.")
+    modelled: dict[str, dict[str, None]] = {}
+    for result in results:
+        for words in result.modelled:
+            modelled.setdefault(printable(words), {})[printable(result.arm)] = None
+    notes += [f"* modelled: {words} ({', '.join(arms)})." for words, arms in modelled.items()]
+    if any(result.refused for result in results):
+        notes.append("† stopped before its end; its figures end there and do not compare.")
+    broken = sum(result.undeclared_misses for result in results), sum(result.unpaired_calls for result in results)
+    if any(broken):
+        notes.append(f"Not as it should be: {broken[0]} undeclared misses, {broken[1]} calls without their result.")
+    return notes
+
+
+def to_json(replay: Replay) -> bytes:
+    """One JSON document: an array with one object per session and arm, keys always in the same order."""
+    results = [msgspec.to_builtins(run.result) for run in replay.runs]
+    return json.dumps(results, indent=1).encode()  # ASCII: half an emoji stays valid JSON
+
+
+def printable(text: str) -> str:
+    """The text without anything a terminal or a reader would take for a command: control, escape, bidi characters."""
+    return "".join(letter if letter.isprintable() else "�" for letter in plain_text(text))
+
+
+def tokens(n: int) -> str:
+    """`987`, `12.3k`, `1.23M`."""
+    if n < 1_000:
+        return str(n)
+    return f"{n / 1e3:.1f}k" if n < 999_950 else f"{n / 1e6:.2f}M"
+
+
+def dollars(usd: float | None) -> str:
+    if usd is None:
+        return _NOTHING
+    return f"${usd:,.2f}" if usd >= 0.995 else f"${usd:.4f}"
+
+
+def _recorded(result: Result) -> str:
+    recorded = result.recorded
+    if recorded.input is None:
+        return "no usage recorded"
+    said = f"recorded: {tokens(recorded.input)} input, {dollars(recorded.cost_usd)}"
+    return said + (f", compacted {recorded.compactions}×" if recorded.compactions else "")
+
+
+def _dated(date: str) -> str:
+    return f", prices of {printable(date)}." if date else "; no price table."
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{_share(part, whole)} %" if whole else _NOTHING
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole * 100:.0f}" if whole else "0"
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{printable(name)} {n}" for name, n in counts.items()) or _NOTHING

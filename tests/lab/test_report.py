@@ -1,0 +1,175 @@
+"""The table is read at a glance at any width; the JSON has the promised fields and nothing else."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from transom.lab.figures import HandleRecall, Recorded, Replay, against_recorded, totals
+from transom.lab.report import dollars, footnotes, printable, row, session_title, sessions, show, to_json, tokens
+from transom.testing.replays import replay, run
+
+FIELDS = [
+    "session format arm model events steps input_tokens cached_tokens output_tokens side_tokens cost_usd peak_tokens",
+    "mean_tokens boundaries misses undeclared_misses prefix_kept handle_recall constraints_verbatim unpaired_calls",
+    "counter_error recorded modelled seconds refused",
+]
+
+
+def printed(shown: Replay, width: int) -> str:
+    out = io.StringIO()
+    show(shown, Console(file=out, width=width))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 110, 160])
+def test_no_line_is_wider_than_the_terminal_and_every_arm_has_its_row(width: int) -> None:
+    text = printed(replay(sessions=2), width)
+    assert "…" not in text
+    assert all(cell_len(line) <= width for line in text.split("\n"))
+    for arm in ("raw", "fifo", "mask", "gssc", "rollover"):
+        assert sum(line.split()[:1] == [arm] for line in text.split("\n")) == 3
+
+
+def test_a_terminal_too_narrow_for_a_column_lacks_it_and_cuts_no_figure() -> None:
+    text = printed(replay(), 40)
+    assert next(line for line in text.split("\n") if line.startswith("arm")).split() == ["arm", "input", "cost", "peak"]
+    assert "105.5k" in text
+    assert "7.24M" in text
+
+
+def test_eighty_columns_show_whole_figures_of_what_matters_most() -> None:
+    text = printed(replay(), 80)
+    assert "…" not in text
+    head = next(line for line in text.split("\n") if line.startswith("arm"))
+    assert head.split() == ["arm", "input", "cached", "cost", "vs", "recorded", "peak", "seen/recall/lost"]
+    assert "75/24/1 %" in text
+
+
+def test_a_hundred_and_sixty_columns_show_causes_and_reasons() -> None:
+    text = printed(replay(), 160)
+    assert "hard-limit 2" in text
+    assert "initial 1, reset:rollover 2" in text
+    assert "6/6" in text
+
+
+def test_a_pipe_gets_no_colour() -> None:
+    assert "\x1b" not in printed(replay(), 100)
+
+
+def test_words_of_a_transcript_cannot_command_the_terminal() -> None:
+    evil = run(
+        title="\x1b]0;owned\x07 [red]x[/red] \u202egnp", model="m\x1b[2J", refused="no\x1b[1A room", modelled=("a\rb",)
+    )
+    text = printed(Replay(runs=(evil,), context_limit=1, assumed=("x\x1b[0m",)), 100)
+    assert not set(text) & set("\x1b\x07\r\u202e")
+    assert "[red]x[/red]" in text
+    assert printable("a\ud800\tb") == "a?�b"
+
+
+def test_a_refused_arm_says_so_with_its_numbers() -> None:
+    text = printed(
+        Replay(runs=(run("gssc", refused="protected words alone are 40,000 of 32,000 tokens"),), context_limit=32_000),
+        160,
+    )
+    assert "gssc stopped: protected words alone are 40,000 of 32,000 tokens" in text
+    assert "† stopped before its end" in text
+
+
+def test_totals_add_up_and_keep_peaks_and_weighted_means() -> None:
+    runs = [run("raw", "a", steps=10), run("raw", "b", steps=30, counter_error=-0.2, recorded=Recorded())]
+    first, second = (each.result for each in runs)
+    (total,) = totals([first, second])
+    assert total.session == "2"
+    assert total.input_tokens == first.input_tokens + second.input_tokens
+    assert total.peak_tokens == max(first.peak_tokens, second.peak_tokens)
+    assert total.mean_tokens == pytest.approx((first.mean_tokens + 3 * second.mean_tokens) / 4)
+    assert total.handle_recall == HandleRecall(n=400, visible=400)
+    assert total.misses == {"initial": 2}
+    assert total.recorded.cost_usd == 2.5
+    assert total.counter_error == pytest.approx(0.1065)
+
+
+def test_a_cost_nobody_knows_is_unknown_in_the_total_and_never_zero() -> None:
+    (total,) = totals([run(session="a").result, run(session="b", cost_usd=None).result])
+    assert total.cost_usd is None
+    assert row([total])[4] == "–"
+    assert totals([]) == ()
+
+
+def test_the_comparison_counts_only_sessions_where_both_prices_are_known_and_no_arm_stopped() -> None:
+    known = run(session="a", cost_usd=5.0).result
+    others = [
+        run(session="b", cost_usd=9.0, recorded=Recorded()).result,
+        run(session="c", cost_usd=1.0, refused="x").result,
+    ]
+    assert against_recorded([known, *others]) == pytest.approx(2.0)
+    assert row([known, *others])[5] == "+100 %"
+    assert against_recorded(others) is None
+
+
+def test_json_is_one_array_with_exactly_the_promised_fields_in_order() -> None:
+    document = to_json(replay(sessions=2))
+    objects = json.loads(document)
+    assert len(objects) == 10
+    assert all(list(each) == " ".join(FIELDS).split() for each in objects)
+    assert list(objects[0]["handle_recall"]) == ["n", "visible", "recallable", "lost"]
+    assert list(objects[0]["constraints_verbatim"]) == ["n", "kept"]
+    assert list(objects[0]["recorded"]) == ["input", "cached", "written", "output", "cost_usd", "compactions"]
+    assert document == to_json(replay(sessions=2))
+
+
+def test_json_of_text_with_half_an_emoji_is_valid() -> None:
+    document = to_json(
+        Replay(runs=(run(model="m\ud83d", modelled=("\ud83d",), boundaries={"x\ud83d": 1}),), context_limit=1)
+    )
+    assert json.loads(document)[0]["model"] == "m\ud83d"
+    assert document.isascii()
+
+
+def test_sessions_stay_together_in_order_of_appearance() -> None:
+    runs = [run("raw", "b"), run("raw", "a"), run("mask", "b")]
+    assert [[each.result.arm for each in group] for group in sessions(runs)] == [["raw", "mask"], ["raw"]]
+
+
+def test_a_session_without_a_title_is_called_by_its_id() -> None:
+    assert session_title(run(title=" \n")) == "0b5f-1"
+    assert session_title(run(title="two\nlines")) == "two lines"
+
+
+def test_footnotes_name_the_limit_the_prices_what_is_modelled_and_what_is_wrong() -> None:
+    notes = "\n".join(footnotes(replay()))
+    assert "64,000 tokens" in notes
+    assert "prices of 2026-10-01" in notes
+    assert "1.3% (median)" in notes
+    assert "* modelled: recalls the recorded agent would have needed (fifo, mask, gssc, rollover)." in notes
+    assert "Not as it should be" not in notes
+    bad = Replay(runs=(run(undeclared_misses=2, counter_error=None),), context_limit=9, assumed=("m is priced as n.",))
+    notes = "\n".join(footnotes(bad))
+    assert "2 undeclared misses" in notes
+    assert "could not be checked" in notes
+    assert "m is priced as n." in notes
+    assert "no price table" in notes
+
+
+@pytest.mark.parametrize(
+    ("n", "text"), [(987, "987"), (12_345, "12.3k"), (999_949, "999.9k"), (999_950, "1.00M"), (0, "0")]
+)
+def test_token_counts_are_short(n: int, text: str) -> None:
+    assert tokens(n) == text
+
+
+@pytest.mark.parametrize(("usd", "text"), [(None, "–"), (0.0123, "$0.0123"), (1234.5, "$1,234.50"), (0.0, "$0.0000")])
+def test_money_has_its_currency(usd: float | None, text: str) -> None:
+    assert dollars(usd) == text
+
+
+def test_a_session_without_usage_handles_or_constraints_is_shown_with_dashes() -> None:
+    none = run(recorded=Recorded(), handle_recall=HandleRecall(), counter_error=None, input_tokens=0, cached_tokens=0)
+    text = printed(Replay(runs=(none,), context_limit=1), 160)
+    assert "no usage recorded" in text
+    assert "–" in text
