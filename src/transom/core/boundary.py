@@ -44,6 +44,8 @@ __all__ = ["before_step", "head_tokens", "prompt_tokens"]
 
 _MIN_SEED = 300
 """o200k tokens: anchors, handoff frame and a few lines of state; a seed never gets less room."""
+_WORTH_CUTTING = 600
+"""Tokens: a smaller message is hardly smaller as a reference (a stub is up to about 300)."""
 _ROOM_AFTER = 0.9
 """A new window is made smaller until it fits this share of the base limit, so the next step does not roll again."""
 
@@ -169,7 +171,7 @@ class _Desk:
             return
         if self.policy.when == "watermark" and self.current() > self.policy.watermark * self.bounds.hard:
             self.compress()
-        if self.current() >= (self.bounds.hard if model_hands_over else self.bounds.base):
+        if self.current() >= self.bounds.hard:
             if self.policy.how == "fifo":
                 self.fifo()
             else:
@@ -260,11 +262,15 @@ class _Desk:
             int(self.policy.low_water * self.bounds.hard) - self.fixed,
             whole_from=self.first_new(),
         )
-        before = self.current()
-        if start == 0 and before < self.bounds.base:
-            return
         kept = list(range(start, len(self.items)))
+        before, after = self.current(), self.after(kept, NOTHING, 0)
+        least = int(self.policy.min_gain * self.bounds.hard)
+        if before < self.bounds.hard and before - after < least:
+            self.refuse("fifo", before, after, least)
+            return
         self.fit(kept, NOTHING, 0)
+        after = self.after(kept, NOTHING, 0)
+        require(self.bounds, protected=after, what="the head and the newest message")
         self.open("fifo", before, (), (), kept)
 
     def first_new(self) -> int:
@@ -342,7 +348,7 @@ class _Desk:
             if self.after(kept, base, messages) <= room:
                 return
             item = self.shown(place)
-            if item.role in ("tool", "assistant") and item.seq:
+            if item.role in ("tool", "assistant") and item.seq and self.cost(item) > _WORTH_CUTTING:
                 self.replace("offload", gssc.elide(item, self.measure))
 
     def open(

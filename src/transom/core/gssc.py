@@ -42,11 +42,14 @@ def newest(items: Sequence[Item], cost: Callable[[Item], int], room: int, *, who
     is kept whatever it costs. A run starts where no call is cut from its results (L10)."""
     used = sum(cost(item) for item in items[whole_from:])
     start = whole_from
+    in_batch = False
     for place in range(whole_from - 1, -1, -1):
         used += cost(items[place])
         if used > room:
             break
-        if items[place].role != "tool" and items[place].seq:
+        role = items[place].role
+        in_batch = role == "tool" or (in_batch and role != "assistant")
+        if not in_batch and items[place].seq:
             start = place
     return start
 

@@ -443,6 +443,8 @@ def _open(state: State, event: Event, fact: WindowOpened) -> None:
             ),
         )
     keep(fact.kept_tail)
+    if not any(item.role == "assistant" for item in reversed(state.window.items)):
+        state.window.calls = {}  # their reply is out of the window, so their results will be strays (L10)
     state.boundaries += 1
     state.refused_tokens = state.known_prompt = 0
     state.reminder_claimed = state.fallback_claimed = False
