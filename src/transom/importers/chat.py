@@ -14,6 +14,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -61,6 +63,9 @@ FORMAT = "openai-chat"
 
 _SNIFFED = 1 << 20
 """Bytes looked at: a system prompt may stand before the first message."""
+
+_MESSAGES = re.compile(r'"messages"\s*:\s*\[\s*(?=\{)')
+_OBJECT = json.JSONDecoder(strict=False)
 
 _INJECTED = ("<system-reminder>", "<environment_context>", "<user_instructions>", "# AGENTS.md instructions")
 
@@ -139,10 +144,22 @@ _RESULT = msgspec.json.Decoder(_ResultPart)
 
 
 def sniff(source: Source) -> bool:
-    head = source.head(_SNIFFED).lstrip()
-    if head.startswith(b"["):
-        return b'"role"' in head and b'"content"' in head
-    return head.startswith(b"{") and (b'"messages"' in head or (b'"role"' in head and b'"content"' in head))
+    text = source.head(_SNIFFED).decode("utf-8", "replace").lstrip()
+    if text.startswith("["):
+        return _is_message(text, text.find("{"))
+    if not text.startswith("{"):
+        return False
+    messages = _MESSAGES.search(text)
+    return _is_message(text, 0) or (messages is not None and _is_message(text, messages.end()))
+
+
+def _is_message(text: str, start: int) -> bool:
+    """Whether a message stands at `start`; of one that is longer than `text`, its first words must say so."""
+    try:
+        value, _ = _OBJECT.raw_decode(text, max(start, 0))
+    except (ValueError, RecursionError):
+        return start >= 0 and '"role"' in text[start : start + 100]
+    return isinstance(value, dict) and "role" in value and ("content" in value or "tool_calls" in value)
 
 
 def parse(source: Source, blobs: Blobs) -> Iterator[Item]:

@@ -7,8 +7,7 @@
 3. A reply whose action is `exit_…` is the agent speaking (a limit was reached): `Observed`.
 4. Some newer files hold, at each step, the messages as sent (`trajectory[].messages`: of this request or of the next,
    which their number tells). Where a result there is another text than in `history`, the agent had cleared it before
-   that request: `Cleared`. Old files do not say what
-   their agent left out, so their window is larger here than it was.
+   that request: `Cleared`. Old files do not say what their agent left out: their window is larger here than it was.
 5. The last observation of a run stands in `trajectory` only: no request held it, so it is `Observed`. Usage is known
    as totals only (`info.model_stats`), so replies have none. There are no times. What else `trajectory` has repeats
    `history` or is in the result's own words (`state`).
