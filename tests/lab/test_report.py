@@ -157,7 +157,8 @@ def test_footnotes_name_the_limit_the_prices_what_is_modelled_and_what_is_wrong(
 
 
 @pytest.mark.parametrize(
-    ("n", "text"), [(987, "987"), (12_345, "12.3k"), (999_949, "999.9k"), (999_950, "1.00M"), (0, "0")]
+    ("n", "text"),
+    [(987, "987"), (12_345, "12.3k"), (999_949, "999.9k"), (999_950, "1.00M"), (0, "0"), (2 * 10**9, "2.00B")],
 )
 def test_token_counts_are_short(n: int, text: str) -> None:
     assert tokens(n) == text

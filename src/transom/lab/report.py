@@ -148,7 +148,7 @@ def row(results: Sequence[Result]) -> tuple[str, ...]:
         _percent(total.cached_tokens, total.input_tokens),
         tokens(total.output_tokens),
         dollars(total.cost_usd),
-        _NOTHING if ratio is None else f"{(ratio - 1) * 100:+.0f} %",
+        _NOTHING if ratio is None else f"{(ratio - 1) * 100:+,.0f} %",
         tokens(total.peak_tokens),
         tokens(round(total.mean_tokens)),
         _counts(total.boundaries),
@@ -195,10 +195,12 @@ def printable(text: str) -> str:
 
 
 def tokens(n: int) -> str:
-    """`987`, `12.3k`, `1.23M`."""
+    """`987`, `12.3k`, `1.23M`, `4.56B`."""
     if n < 1_000:
         return str(n)
-    return f"{n / 1e3:.1f}k" if n < 999_950 else f"{n / 1e6:.2f}M"
+    if n < 999_950:
+        return f"{n / 1e3:.1f}k"
+    return f"{n / 1e6:.2f}M" if n < 999_995_000 else f"{n / 1e9:.2f}B"
 
 
 def dollars(usd: float | None) -> str:
@@ -228,4 +230,4 @@ def _share(part: int, whole: int) -> str:
 
 
 def _counts(counts: dict[str, int]) -> str:
-    return ", ".join(f"{printable(name)} {n}" for name, n in counts.items()) or _NOTHING
+    return ", ".join(f"{printable(name)} {n:,}" for name, n in counts.items()) or _NOTHING

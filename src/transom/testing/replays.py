@@ -19,9 +19,9 @@ def series(arm: str, steps: int, limit: int, head: int = 12_000) -> Series:
         before = window
         window += 300 + (step * 7919) % 900
         if window > limit * 0.9 and arm != "raw":
-            window = int(head + (limit - head) * _SEED[arm])
+            window = int(head + (limit - head) * _SEED.get(arm, 0.2))
             before = head
-            boundaries.append(Mark(step=step, what=_CAUSE[arm]))
+            boundaries.append(Mark(step=step, what=_CAUSE.get(arm, "cost")))
             misses.append(Mark(step=step, what=f"reset:{arm}"))
         elif step % 150 == 0:
             before = 0
