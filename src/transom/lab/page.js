@@ -41,7 +41,7 @@
     const traces = [];
     for (const run of runs) {
       traces.push({
-        type: "scatter", mode: "lines", name: run.arm, legendgroup: run.arm, x: run.steps, y: run.tokens,
+        type: "scatter", mode: "lines", name: plain(run.arm), legendgroup: run.arm, x: run.steps, y: run.tokens,
         line: { color: colour(run.arm), width: 1.5 },
         hovertemplate: "step %{x}: %{y:,} tokens<extra>" + plain(run.arm) + "</extra>",
       });
@@ -61,9 +61,20 @@
     return traces;
   }
 
+  // An arm that never governs grows far beyond the limit; drawn to scale it would flatten all others to one line.
+  function windowLayout(runs) {
+    const peaks = runs.map((run) => run.tokens.reduce((most, n) => Math.max(most, n), 0));
+    const above = runs.filter((_, n) => peaks[n] > 2 * data.limit);
+    const isCut = data.limit > 0 && above.length > 0 && above.length < runs.length;
+    const cut = isCut ? ` (cut above: ${above.map((run) => plain(run.arm)).join(", ")})` : "";
+    const shape = layout("Window size" + cut, "step (request)", "prompt, tokens");
+    if (isCut) shape.yaxis.range = [0, 2 * data.limit];
+    return shape;
+  }
+
   function costs(runs) {
     return runs.filter((run) => run.cost.length > 0).map((run) => ({
-      type: "scatter", mode: "lines", name: run.arm, x: run.steps, y: run.cost,
+      type: "scatter", mode: "lines", name: plain(run.arm), x: run.steps, y: run.cost,
       line: { color: colour(run.arm), dash: dash(run.arm), width: 1.6 },
       hovertemplate: "step %{x}: $%{y:.4f}<extra>" + plain(run.arm) + "</extra>",
     }));
@@ -72,14 +83,14 @@
   function counts(runs, field) {
     const names = [...new Set(runs.flatMap((run) => Object.keys(run[field])))].sort();
     return names.map((name, n) => ({
-      type: "bar", name: plain(name), x: runs.map((run) => run.arm), y: runs.map((run) => run[field][name] ?? 0),
+      type: "bar", name: plain(name), x: runs.map((run) => plain(run.arm)), y: runs.map((run) => run[field][name] ?? 0),
       marker: { color: shade(COLOURS[n % COLOURS.length]), pattern: { shape: ["", "/", "x", "."][Math.floor(n / 8) % 4] } },
     }));
   }
 
   function recall(runs) {
     return Object.keys(SEEN).map((kind) => ({
-      type: "bar", name: kind, x: runs.map((run) => run.arm),
+      type: "bar", name: kind, x: runs.map((run) => plain(run.arm)),
       y: runs.map((run) => (run.handles.n ? (100 * run.handles[kind]) / run.handles.n : 0)),
       customdata: runs.map((run) => [run.handles[kind], run.handles.n]), marker: { color: shade(SEEN[kind]) },
       hovertemplate: "%{customdata[0]} of %{customdata[1]} uses<extra>" + kind + "</extra>",
@@ -100,7 +111,7 @@
     const [lines, small] = section.querySelectorAll(".plots");
     lines.replaceChildren();
     small.replaceChildren();
-    draw(lines, windows(runs), layout("Window size", "step (request)", "prompt, tokens"));
+    draw(lines, windows(runs), windowLayout(runs));
     draw(lines, costs(runs), layout("Cost so far", "step (request)", "cost, US dollars"));
     bars(small, runs);
   }

@@ -98,7 +98,8 @@ style-src 'unsafe-inline'; img-src data: blob:">
 
 
 def _counted(n_sessions: int, n_arms: int, limit: int) -> str:
-    return f"{n_sessions} session{'s' * (n_sessions != 1)} under {n_arms} arms, context limit {limit:,} tokens"
+    counts = [f"{n} {noun}{'s' * (n != 1)}" for n, noun in ((n_sessions, "session"), (n_arms, "arm"))]
+    return f"{' under '.join(counts)}, context limit {limit:,} tokens"
 
 
 def _section(number: int, runs: Sequence[Run], *, is_open: bool) -> str:

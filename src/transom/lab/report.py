@@ -26,6 +26,7 @@ from transom.lab.figures import Replay, Result, Run, against_recorded, totals
 __all__ = [
     "COLUMNS",
     "Column",
+    "dollars",
     "footnotes",
     "printable",
     "row",
@@ -33,6 +34,7 @@ __all__ = [
     "sessions",
     "show",
     "to_json",
+    "tokens",
     "total_rows",
 ]
 
