@@ -170,11 +170,11 @@ class ScreenEvent(msgspec.Struct):
     num_turns: int = 0
 
 
-class Instructions(msgspec.Struct):
+class _Instructions(msgspec.Struct):
     text: str = ""
 
 
-class DynamicTool(msgspec.Struct):
+class _DynamicTool(msgspec.Struct):
     name: str
     description: str = ""
     schema: msgspec.Raw = msgspec.field(name="inputSchema", default=msgspec.Raw(b"{}"))
@@ -186,8 +186,8 @@ class Meta(msgspec.Struct):
     cli_version: str = ""
     model_provider: str | None = None
     forked_from_id: str | None = None
-    base_instructions: Instructions | None = None
-    dynamic_tools: tuple[DynamicTool, ...] | None = None
+    base_instructions: _Instructions | None = None
+    dynamic_tools: tuple[_DynamicTool, ...] | None = None
 
 
 class Turn(msgspec.Struct):

@@ -51,9 +51,11 @@ _OPENING = 64
 """Records read at most before the session is opened: the model is named among the first few."""
 
 _EXIT = re.compile(r"<[^<>\n]* with exit code (-?\d+)>\s*\Z")
-_FAMILIES = frozenset(
-    ["abort", "assistant", "capabilities", "command", "commands", "elicitation", "exit_plan_mode", "external_tool", "hook", "mcp", "pending_messages", "permission", "sampling", "session", "skill", "subagent", "system", "tool", "user", "user_input"]
-)
+_FAMILIES = {
+    "abort", "assistant", "capabilities", "command", "commands", "elicitation", "exit_plan_mode", "external_tool",
+    "hook", "mcp", "pending_messages", "permission", "sampling", "session", "skill", "subagent", "system", "tool",
+    "user", "user_input",
+}  # fmt: skip
 """What stands before the dot in the types that Copilot CLI writes: of these, only those read below reach the model."""
 
 
