@@ -18,6 +18,9 @@ def kinds(text: str) -> dict[str, str]:
     [
         ("open src/auth/jwt.service.ts now", "src/auth/jwt.service.ts", "path"),
         ('File "/srv/app/models.py", line 12', "/srv/app/models.py", "path"),
+        ("//src/lib.rs", "src/lib.rs", "path"),
+        ("issue-TS2345 and CVE-2024-12345", "TS2345", "code"),
+        ("issue-TS2345 and CVE-2024-12345", "CVE-2024-12345", "code"),
         ("see ./x/y.ts", "x/y.ts", "path"),
         ("cat ~/.bashrc", "~/.bashrc", "path"),
         ("@types/node is missing", "@types/node", "path"),
@@ -41,6 +44,7 @@ def kinds(text: str) -> dict[str, str]:
         ("call parse_header here", "parse_header", "name"),
         ("call getUserName here", "getUserName", "name"),
         ("set MAX_TOKENS", "MAX_TOKENS", "name"),
+        ("2.parse_header", "parse_header", "name"),
         ("os.path.join(a)", "os.path.join", "name"),
         ("obj.parse_header(x)", "parse_header", "name"),
         ("tests/test_x.py::TestA::test_b", "tests/test_x.py::TestA::test_b", "name"),
@@ -152,6 +156,15 @@ def test_constraints_are_whole_sentences_and_list_items_of_the_users_own_words()
         "请不要动它！",
         "只能用标准库",
     )
+
+
+@pytest.mark.parametrize("text", ["I don't like it.", "Why don't we?", "The file does not exist.", "No problem.", ""])
+def test_a_remark_or_a_question_is_no_constraint(text: str) -> None:
+    assert constraints(text) == ()
+
+
+def test_a_wish_not_to_have_something_is_a_constraint() -> None:
+    assert constraints("I don't want to commit it.") == ("I don't want to commit it.",)
 
 
 def test_a_wrapped_sentence_is_one_constraint() -> None:

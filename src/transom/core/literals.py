@@ -161,15 +161,10 @@ def _path(word: str) -> str:
     if word.startswith("//"):
         word = word.lstrip("/")
     first, *rest = word.split("/")
-    if (
-        not rest
-        or _DEVICE.fullmatch(word)
-        or not all(_SEGMENT.fullmatch(part) for part in ([first] if first else []) + rest)
-    ):
+    parts = (first, *rest) if first else tuple(rest)
+    if not rest or _DEVICE.fullmatch(word) or not all(map(_SEGMENT.fullmatch, parts)):
         return ""
-    if any(_DENSE.fullmatch(part) for part in rest) or not any(
-        part.lstrip("._@$")[:1].isalpha() for part in (first, *rest)
-    ):
+    if any(map(_DENSE.fullmatch, rest)) or not any(part.lstrip("._@$")[:1].isalpha() for part in parts):
         return ""
     is_anchored = first != "" and (first in {"~", "..", "."} or first[0] in "@$.")
     is_path = is_anchored or len(rest) >= 2 or _SUFFIX.search(rest[-1]) or _ROOT.fullmatch(first)
@@ -286,7 +281,8 @@ _PASTED = re.compile(
     r"|[\w.]+(?:Error|Exception):)|.*[{};]\s*$"
 )
 _OBLIGES = re.compile(
-    r"\b(?:must|never|do not|don['’]?t|does not|cannot|can['’]t|may not|should(?:n['’]t)?|shall|only|always|make sure"
+    r"\b(?:must|never|do not|don['’]?t want|(?<!\bi )(?<!we )(?<!they )don['’]?t|cannot"
+    r"|can['’]t|may not|should(?:n['’]t)?|shall|only|always|make sure"
     r"|ensure|be sure|avoid|without|required?|forbidden|forbid|prohibit(?:ed)?|mandatory|need(?:s)? to|have to|has to"
     r"|at most|at least|no more than|no less than|no longer than|refrain|under no circumstances|not allowed"
     r"|no (?!problem|worries|idea|matter|need|doubt|wonder|one\b|thanks)[a-z]+)\b"
