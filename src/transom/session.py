@@ -20,7 +20,8 @@ from transom.core.budget import Limits
 from transom.core.cache import Pin, Verdict, check, pin_of
 from transom.core.event import Draft, Event, Fact, RequestSent, SessionOpened
 from transom.core.policy import Policy
-from transom.core.projection import State, fold, project
+from transom.core.projection import fold, project
+from transom.core.state import State
 from transom.core.wire import Dialect, Rendering, Wire
 from transom.errors import SequenceConflict
 from transom.ports import Counter, Log

@@ -13,7 +13,7 @@ import msgspec
 
 from transom.core.block import Block, Image, Opaque, Text, Thought, ToolCall, ToolResultRaw, ToolResultRef
 from transom.core.canon import plain_text
-from transom.core.projection import Head, Item
+from transom.core.state import Head, Item
 from transom.core.wire import Dialect, Segment
 
 __all__ = ["DIALECT", "escape_tags"]

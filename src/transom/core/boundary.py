@@ -4,7 +4,7 @@
 returns the facts to append, as one append, in this order:
 
 1. settle     a call without a result gets one from the host, so pairs stay whole (L10)
-2. dispose    user messages that a finished turn answered are closed
+2. dispose    user messages that a finished turn answered are closed; thoughts the provider drops then are dropped
 3. offload    results over the policy's threshold become references before they are ever sent
 4. budget     remind, fall back, or roll over (`budget.evaluate`)
 5. compress   what the policy does at its moment: fifo, mask, state projection
@@ -17,8 +17,6 @@ facts are appended. A step that gains too little is refused and named (L11).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-
-import msgspec
 
 from transom.core import gssc
 from transom.core.block import Measure, Text, ToolResultRaw
@@ -38,7 +36,7 @@ from transom.core.event import (
 )
 from transom.core.handoff import seed
 from transom.core.policy import Policy
-from transom.core.projection import NOTHING, Counts, Item, State, add_counts, counts_of
+from transom.core.state import NOTHING, Counts, Item, State, add_counts, counts_of, replaced
 
 __all__ = ["before_step", "head_tokens", "prompt_tokens"]
 
@@ -83,6 +81,7 @@ def before_step(
     desk = _Desk(state, policy, bounds, measure, tail_tokens)
     desk.settle()
     desk.dispose()
+    desk.strip()
     if policy.how == "recorded":
         return tuple(desk.facts)
     desk.offload()
@@ -146,6 +145,13 @@ class _Desk:
                 if said.disposition == "open" and said.seq < answered
             )
 
+    def strip(self) -> None:
+        """What some providers do themselves when the user speaks: drop the thoughts of the turns before."""
+        state = self.state
+        new = self.items[state.window.sent :]
+        if state.drop_votes > 0 and any(item.role == "user" for item in new):
+            self.replace("prune", gssc.prunes(self.items[: state.window.sent + 1]))
+
     def offload(self) -> None:
         above = self.policy.offload_above
         if above:
@@ -189,20 +195,12 @@ class _Desk:
         if not targets:
             return
         self.facts.append(BlockReplaced(how=how, targets=tuple(targets)))
-        self.counts = self.overlay(targets, self.counts, self.changed)
+        self.counts = self.overlay(how, targets, self.counts, self.changed)
 
-    def overlay(self, targets: Sequence[Replacement], counts: Counts, changed: dict[int, Item]) -> Counts:
+    def overlay(self, how: How, targets: Sequence[Replacement], counts: Counts, changed: dict[int, Item]) -> Counts:
         for target in targets:
             item = changed.get(target.seq) or self.items[self.state.window.place[target.seq]]
-            blocks = (*item.blocks[: target.index], target.block or Text(text=""), *item.blocks[target.index + 1 :])
-            after = msgspec.structs.replace(
-                item,
-                blocks=blocks,
-                counts=add_counts(
-                    add_counts(item.counts, counts_of((item.blocks[target.index],)), -1),
-                    counts_of((target.block,)) if target.block else NOTHING,
-                ),
-            )
+            after = replaced(item, target, how)
             counts = add_counts(add_counts(counts, item.counts, -1), after.counts)
             changed[target.seq] = after
         return counts
@@ -233,8 +231,8 @@ class _Desk:
             targets.insert(0, ("prune", gssc.prunes(self.old(self.policy.thought_turns))))
         trial = dict(self.changed)
         counts = self.counts
-        for _, found in targets:
-            counts = self.overlay(found, counts, trial)
+        for how, found in targets:
+            counts = self.overlay(how, found, counts, trial)
         before, after = self.current(), self.fixed + self.pending + self.tokens(counts, len(self.items))
         if before - after < least:
             if any(found for _, found in targets) and self.policy.how == "mask":

@@ -15,7 +15,7 @@ from transom.core.block import Block, Image, Measure, Text, Thought, ToolCall, T
 from transom.core.event import Replacement
 from transom.core.literals import error_lines
 from transom.core.policy import Policy
-from transom.core.projection import Item, State
+from transom.core.state import Item, State
 
 __all__ = ["elide", "masks", "newest", "offload", "prunes", "tail", "unseen"]
 
@@ -134,14 +134,21 @@ def _is_mask(block: ToolResultRef) -> bool:
 
 
 def prunes(items: Iterable[Item]) -> list[Replacement]:
-    """Drop the thoughts of `items`."""
-    return [
-        Replacement(seq=item.seq, index=index, block=None)
-        for item in items
-        if item.role == "assistant" and item.seq
-        for index, block in enumerate(item.blocks)
-        if isinstance(block, Thought) and not block.is_protected and (block.text or block.opaque)
-    ]
+    """Drop the thoughts of `items`, and what the provider counted of a reply but did not show (an index behind the last
+    block stands for that)."""
+    found = []
+    for item in items:
+        if item.role != "assistant" or not item.seq:
+            continue
+        indices = [
+            index
+            for index, block in enumerate(item.blocks)
+            if isinstance(block, Thought) and not block.is_protected and (block.text or block.opaque)
+        ]
+        if not indices and item.counts[4]:
+            indices = [len(item.blocks)]
+        found.extend(Replacement(seq=item.seq, index=index, block=None) for index in indices)
+    return found
 
 
 def elide(item: Item, measure: _Measure) -> list[Replacement]:

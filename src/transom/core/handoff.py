@@ -12,7 +12,7 @@ from collections.abc import Callable
 from transom.core.blackboard import snapshot
 from transom.core.block import Block, Image, Measure, Text
 from transom.core.event import Handoff, RelatedFile, Requirement, Seed
-from transom.core.projection import State, Words
+from transom.core.state import State, Words
 
 __all__ = ["from_state", "render", "seed"]
 

@@ -1,28 +1,22 @@
-"""State: what the fold of a session's events makes, and the only way to make it (laws L2, L3).
+"""The projection: `fold(state, event)` is the whole definition of what each fact does (laws L2, L3).
 
-`fold(state, event)` is the whole definition of what each fact does. The cost of one event does not depend on the
-history's length, so a State is one accumulator that `fold` updates and returns: whoever holds it owns it, and a second
-branch starts from `fold` over the events, never from a shared State (decision 0002).
-
-The window is an ordered list of items. Every item knows its source event; seeds know the event whose words they
-repeat. An item's `turn` is the number of requests sent and replies received before it, so which items form one wire
-message is a fact of the state and not of the renderer.
+Folding never decides. A fact that changes what the model sees also says so to the cache contract: `state.declared`
+collects the reasons since the last request (L5).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, assert_never
+from typing import assert_never
 
 import msgspec
 
-from transom.core.blackboard import Blackboard, note_call, note_result
-from transom.core.block import CONTENTS, Block, Text, ToolCall, ToolResultRaw, ToolResultRef
-from transom.core.calibration import Calibration, Counts, calibration_for
+from transom.core.blackboard import note_call, note_result
+from transom.core.block import Block, Text, ToolCall, ToolResultRaw, ToolResultRef
+from transom.core.calibration import calibration_for
 from transom.core.event import (
     BlockReplaced,
     CheckpointAccepted,
-    Disposition,
     EpochOpened,
     Event,
     HostSaid,
@@ -34,7 +28,6 @@ from transom.core.event import (
     RequestFailed,
     RequestSent,
     RolloverDeclared,
-    Section,
     SectionChanged,
     SessionOpened,
     SourceRead,
@@ -46,7 +39,6 @@ from transom.core.event import (
     TaskPicked,
     TaskVerified,
     TodoChanged,
-    Tool,
     ToolReturned,
     UserDisposed,
     UserSaid,
@@ -54,142 +46,24 @@ from transom.core.event import (
     WindowRefused,
 )
 from transom.core.literals import constraints
+from transom.core.state import (
+    NOTHING,
+    Head,
+    Item,
+    Role,
+    State,
+    Window,
+    Words,
+    add_counts,
+    counts_of,
+    replaced,
+    thoughts_of,
+)
 
-__all__ = [
-    "NOTHING",
-    "Counts",
-    "Head",
-    "Item",
-    "Role",
-    "State",
-    "Window",
-    "Words",
-    "add_counts",
-    "counts_of",
-    "fold",
-    "project",
-]
+__all__ = ["fold", "project"]
 
-Role = Literal["user", "assistant", "tool", "host"]
-_PLACE = {name: place for place, name in enumerate(CONTENTS)}
-NOTHING: Counts = (0, 0, 0, 0, 0)
-_HIDDEN = Text(text="")
-"""Stands where a block was hidden, so that the indices of its neighbours stay what the log says. Never rendered."""
-
-
-class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One message in the window. `seq` is its source event (0 for a seed, whose `of` may name one)."""
-
-    seq: int
-    uuid: str
-    role: Role
-    blocks: tuple[Block, ...]
-    turn: int
-    step: int
-    """Replies received before it: its age is counted in steps."""
-    counts: Counts
-    call_id: str = ""
-    is_error: bool = False
-    of: int = 0
-
-
-class Head(msgspec.Struct, kw_only=True):
-    sections: tuple[Section, ...] = ()
-    tools: tuple[Tool, ...] = ()
-    unseen_tokens: int = 0
-    epoch: int = 0
-    changes: dict[str, str | None] = {}
-    """Sections changed since the epoch opened: shown by the host's words, never in the frozen head."""
-
-
-class Window(msgspec.Struct, kw_only=True):
-    """What the model sees after the head."""
-
-    generation: int = 0
-    opened: int = 0
-    """seq of the fact that opened it; 0 = the first window."""
-    items: list[Item] = []
-    place: dict[int, int] = {}
-    """seq -> position in `items`."""
-    counts: Counts = NOTHING
-    sent: int = 0
-    """Items that a request has already shown."""
-    seen: int = 0
-    """Items that stood in a request which the model answered; the rest it has not seen."""
-    step: int = 0
-    """Replies received before it opened."""
-    rewritten: int = -1
-    """The first position whose blocks changed since the last request; -1 = none."""
-    calls: dict[str, tuple[str, str]] = {}
-    """Open calls of the newest reply: call id -> (name, raw arguments)."""
-
-
-class Words(msgspec.Struct, kw_only=True):
-    """One user message and what became of it."""
-
-    seq: int
-    uuid: str
-    blocks: tuple[Block, ...]
-    counts: Counts
-    disposition: Disposition = "open"
-    constraints: tuple[str, ...] = ()
-
-
-class State(msgspec.Struct, kw_only=True):
-    """Everything derived from a session's events."""
-
-    session_id: str = ""
-    seq: int = 0
-    opened: SessionOpened | None = None
-    model: str = ""
-    head: Head = msgspec.field(default_factory=Head)
-    window: Window = msgspec.field(default_factory=Window)
-    first: list[Item] = []
-    """The first wire message: what was said before the first request, the user's specification in it (L6 a)."""
-    words: list[Words] = []
-    board: Blackboard = msgspec.field(default_factory=Blackboard)
-    calibration: Calibration = msgspec.field(default_factory=Calibration)
-    steps: int = 0
-    turn: int = 0
-    requests: int = 0
-    answered_through: int = 0
-    """seq of the newest reply that ended a turn (no calls): it answers every user message before it."""
-    declared: list[str] = []
-    """Reasons for a miss since the last request (L5)."""
-    pin: RequestSent | None = None
-    """The last request whose bytes were accepted as the baseline."""
-    intent: RolloverDeclared | None = None
-    intent_uuid: str = ""
-    reminder_claimed: bool = False
-    fallback_claimed: bool = False
-    mode: str = ""
-    pending_approvals: tuple[str, ...] = ()
-    boundaries: int = 0
-    refused_tokens: int = 0
-    """The window's tokens when a rewrite was last refused: it is tried again only when the window has grown (L11)."""
-    known_prompt: int = 0
-    """The last reported prompt, if the window has only grown since; what it grows by calibrates the counts."""
-    known_counts: Counts = (0, 0, 0, 0, 0)
-    known_items: int = 0
-    checkpoint: CheckpointAccepted | None = None
-
-
-def counts_of(blocks: Iterable[Block]) -> Counts:
-    """Tokens per content class."""
-    total = [0, 0, 0, 0, 0]
-    for block in blocks:
-        total[_PLACE[block.content]] += block.tokens
-    return (total[0], total[1], total[2], total[3], total[4])
-
-
-def add_counts(left: Counts, right: Counts, sign: int = 1) -> Counts:
-    return (
-        left[0] + sign * right[0],
-        left[1] + sign * right[1],
-        left[2] + sign * right[2],
-        left[3] + sign * right[3],
-        left[4] + sign * right[4],
-    )
+_TELLING = 150
+"""Tokens of thoughts from which a prompt's growth tells whether they were kept."""
 
 
 def project(events: Iterable[Event], state: State | None = None) -> State:
@@ -332,8 +206,24 @@ def _learn(state: State, prompt: int) -> None:
     if state.known_prompt and prompt:
         grown = prompt - state.known_prompt
         added = add_counts(window.counts, state.known_counts, -1)
-        state.calibration = state.calibration.observe(added, len(window.items) - state.known_items, grown)
+        messages = len(window.items) - state.known_items
+        if any(item.role == "user" for item in window.items[state.known_items :]):
+            state.drop_votes += _vote(state, state.calibration.estimate(added, messages), grown)
+        state.calibration = state.calibration.observe(added, messages, grown)
     state.known_prompt, state.known_counts, state.known_items = prompt, window.counts, len(window.items)
+
+
+def _vote(state: State, kept: int, grown: int) -> int:
+    """Did the prompt grow as if the thoughts of the turn before were kept, or as if they were dropped?"""
+    thoughts = NOTHING
+    for item in reversed(state.window.items[: state.known_items + 1]):
+        if item.role == "user":
+            break
+        thoughts = add_counts(thoughts, thoughts_of(item))
+    size = state.calibration.estimate(thoughts)
+    if size < _TELLING:
+        return 0
+    return 1 if abs(grown - kept + size) < abs(grown - kept) else -1
 
 
 def _result(state: State, event: Event, fact: ToolReturned) -> None:
@@ -401,11 +291,8 @@ def _replace(state: State, fact: BlockReplaced) -> None:
         if place is None:
             continue
         item = window.items[place]
-        old = item.blocks
-        new = (*old[: target.index], target.block or _HIDDEN, *old[target.index + 1 :])
-        counts = add_counts(add_counts(item.counts, counts_of(old), -1), counts_of(new))
-        window.items[place] = msgspec.structs.replace(item, blocks=new, counts=counts)
-        window.counts = add_counts(add_counts(window.counts, item.counts, -1), counts)
+        window.items[place] = after = replaced(item, target, fact.how)
+        window.counts = add_counts(add_counts(window.counts, item.counts, -1), after.counts)
         state.known_prompt = 0
         if place < window.sent:
             shown = True

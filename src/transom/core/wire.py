@@ -15,7 +15,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from transom.core.projection import Counts, Head, Item, State
+from transom.core.state import Counts, Head, Item, State
 
 __all__ = ["Dialect", "Rendering", "Segment", "Wire", "common_prefix", "groups"]
 

@@ -1,0 +1,190 @@
+"""State: what a session is after its events. Types only; `projection` says how each fact makes them.
+
+A State is one accumulator that `fold` updates in place: the cost of one event does not depend on the history's length
+(decision 0002). Whoever holds it owns it; a second branch starts from its own fold, never from a shared State.
+
+The window is an ordered list of items. Every item knows its source event; seeds know the event whose words they
+repeat. An item's `turn` is the number of requests sent and replies received before it, so which items form one wire
+message is a fact of the state and not of the renderer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from transom.core.blackboard import Blackboard
+from transom.core.block import CONTENTS, Block, Text, Thought
+from transom.core.calibration import Calibration, Counts
+from transom.core.event import (
+    CheckpointAccepted,
+    Disposition,
+    How,
+    Replacement,
+    RequestSent,
+    RolloverDeclared,
+    Section,
+    SessionOpened,
+    Tool,
+)
+
+__all__ = [
+    "NOTHING",
+    "Counts",
+    "Head",
+    "Item",
+    "Role",
+    "State",
+    "Window",
+    "Words",
+    "add_counts",
+    "counts_of",
+    "replaced",
+    "thoughts_of",
+]
+
+Role = Literal["user", "assistant", "tool", "host"]
+_PLACE = {name: place for place, name in enumerate(CONTENTS)}
+NOTHING: Counts = (0, 0, 0, 0, 0)
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One message in the window. `seq` is its source event (0 for a seed, whose `of` may name one)."""
+
+    seq: int
+    uuid: str
+    role: Role
+    blocks: tuple[Block, ...]
+    turn: int
+    step: int
+    """Replies received before it: its age is counted in steps."""
+    counts: Counts
+    call_id: str = ""
+    is_error: bool = False
+    of: int = 0
+
+
+class Head(msgspec.Struct, kw_only=True):
+    sections: tuple[Section, ...] = ()
+    tools: tuple[Tool, ...] = ()
+    unseen_tokens: int = 0
+    epoch: int = 0
+    changes: dict[str, str | None] = {}
+    """Sections changed since the epoch opened: shown by the host's words, never in the frozen head."""
+
+
+class Window(msgspec.Struct, kw_only=True):
+    """What the model sees after the head."""
+
+    generation: int = 0
+    opened: int = 0
+    """seq of the fact that opened it; 0 = the first window."""
+    items: list[Item] = []
+    place: dict[int, int] = {}
+    """seq -> position in `items`."""
+    counts: Counts = NOTHING
+    sent: int = 0
+    """Items that a request has already shown."""
+    seen: int = 0
+    """Items that stood in a request which the model answered; the rest it has not seen."""
+    step: int = 0
+    """Replies received before it opened."""
+    rewritten: int = -1
+    """The first position whose blocks changed since the last request; -1 = none."""
+    calls: dict[str, tuple[str, str]] = {}
+    """Open calls of the newest reply: call id -> (name, raw arguments)."""
+
+
+class Words(msgspec.Struct, kw_only=True):
+    """One user message and what became of it."""
+
+    seq: int
+    uuid: str
+    blocks: tuple[Block, ...]
+    counts: Counts
+    disposition: Disposition = "open"
+    constraints: tuple[str, ...] = ()
+
+
+class State(msgspec.Struct, kw_only=True):
+    """Everything derived from a session's events."""
+
+    session_id: str = ""
+    seq: int = 0
+    opened: SessionOpened | None = None
+    model: str = ""
+    head: Head = msgspec.field(default_factory=Head)
+    window: Window = msgspec.field(default_factory=Window)
+    first: list[Item] = []
+    """The first wire message: what was said before the first request, the user's specification in it (L6 a)."""
+    words: list[Words] = []
+    board: Blackboard = msgspec.field(default_factory=Blackboard)
+    calibration: Calibration = msgspec.field(default_factory=Calibration)
+    steps: int = 0
+    turn: int = 0
+    requests: int = 0
+    answered_through: int = 0
+    """seq of the newest reply that ended a turn (no calls): it answers every user message before it."""
+    declared: list[str] = []
+    """Reasons for a miss since the last request (L5)."""
+    pin: RequestSent | None = None
+    """The last request whose bytes were accepted as the baseline."""
+    intent: RolloverDeclared | None = None
+    intent_uuid: str = ""
+    reminder_claimed: bool = False
+    fallback_claimed: bool = False
+    mode: str = ""
+    pending_approvals: tuple[str, ...] = ()
+    boundaries: int = 0
+    refused_tokens: int = 0
+    """The window's tokens when a rewrite was last refused: it is tried again only when the window has grown (L11)."""
+    known_prompt: int = 0
+    """The last reported prompt, if the window has only grown since; what it grows by calibrates the counts."""
+    known_counts: Counts = (0, 0, 0, 0, 0)
+    known_items: int = 0
+    drop_votes: int = 0
+    """Whether the provider drops the thoughts of earlier turns when the user speaks (Anthropic before Opus 4.5,
+    OpenAI's reasoning items): each reported prompt after a user message votes for (+1) or against (-1)."""
+    checkpoint: CheckpointAccepted | None = None
+
+
+def counts_of(blocks: Iterable[Block]) -> Counts:
+    """Tokens per content class."""
+    total = [0, 0, 0, 0, 0]
+    for block in blocks:
+        total[_PLACE[block.content]] += block.tokens
+    return (total[0], total[1], total[2], total[3], total[4])
+
+
+def add_counts(left: Counts, right: Counts, sign: int = 1) -> Counts:
+    return (
+        left[0] + sign * right[0],
+        left[1] + sign * right[1],
+        left[2] + sign * right[2],
+        left[3] + sign * right[3],
+        left[4] + sign * right[4],
+    )
+
+
+def thoughts_of(item: Item) -> Counts:
+    """Tokens of a message's thoughts, and of what the provider counted but did not show."""
+    shown = counts_of(block for block in item.blocks if isinstance(block, Thought))
+    return add_counts(shown, (0, 0, 0, 0, item.counts[4] - shown[4]))
+
+
+_HIDDEN = Text(text="")
+"""Stands where a block was hidden, so that the indices of its neighbours stay what the log says. Never rendered."""
+
+
+def replaced(item: Item, target: Replacement, how: How) -> Item:
+    """The item with one block shown as another. A prune also takes what the provider counted of a reply but did not
+    show; an index behind the last block means only that."""
+    blocks = item.blocks
+    if target.index < len(blocks):
+        blocks = (*blocks[: target.index], target.block or _HIDDEN, *blocks[target.index + 1 :])
+    counts = add_counts(add_counts(item.counts, counts_of(item.blocks), -1), counts_of(blocks))
+    if how == "prune":
+        counts = (*counts[:4], 0)
+    return msgspec.structs.replace(item, blocks=blocks, counts=counts)
