@@ -168,6 +168,15 @@ def test_wild_reports_in_a_row_are_believed_in_the_end() -> None:
     assert abs(calibration.estimate((500, 500, 0, 0, 0), 2) - 1700) <= 0.05 * 1700
 
 
+@pytest.mark.parametrize(("grown", "bound"), [(2_700, 2.5), (100, 0.5)])
+def test_a_ratio_stops_at_its_bound(grown: int, bound: float) -> None:
+    """No vocabulary is that far from another, however often it is reported."""
+    calibration = Calibration()
+    for _ in range(60):
+        calibration = calibration.observe((0, 1000, 0, 0, 0), 0, grown)
+    assert calibration.ratios[1] == bound
+
+
 def test_the_error_of_the_estimates_is_tracked() -> None:
     good = bad = calibration_for("gpt-5.4")
     dice = random.Random(2)

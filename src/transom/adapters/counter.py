@@ -12,7 +12,7 @@ out first: 8.4 M characters at most, and about 1 MB in common use. Longer texts 
 stand on their blocks.
 
 The vocabulary loads at the first count (0.6 s CPU), not on import. Counting holds the GIL. The longest runs of one
-character cost at most 350 ns a character and the cost is linear (`bench/counting.py`).
+character cost at most 350 ns a character and the cost is linear.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ def classify(text: str) -> Content:
     """The content class of a text, from a bounded sample of it.
 
     cjk: a tenth of the characters at least. data: 48 bytes or more that are mostly digits, or one alphabet of
-    letters and digits with hardly a blank. code: one visible byte in eighteen is syntax. Else prose. Against
-    Python's standard library, its docstrings, and seeded logs, JSON, base64 and hex (`bench/counting.py`) 85 % of
-    the code, 75 % of the docstrings and nearly all of the rest fall where one would put them; a docstring full of
-    examples is code, a slice of code that is one long comment is prose.
+    letters and digits with hardly a blank. code: one visible byte in eighteen is syntax. Else prose. Slices of 30 to
+    10,000 characters fall where one would put them in four of five cases for Python and docstrings (a docstring full
+    of examples is code, a slice that is one long comment is prose), in nine of ten for the rest
+    (`python -m bench.counting --errors`).
     """
     size = len(text)
     if size > 3 * _SAMPLE:
@@ -116,7 +116,7 @@ class BpeCounter:
 
 
 # Tokens per letter, digit, mark, blank, newline, CJK character, and byte of anything else. Least squares of
-# relative error against o200k on the texts of `bench/counting.py`, rounded.
+# relative error against o200k on source, docstrings, Chinese prose, seeded logs, JSON, base64 and hex, rounded.
 _RATES: dict[Content, tuple[float, float, float, float, float, float, float]] = {
     "prose": (0.22, 0.92, 0.11, 0.18, 0.73, 0.75, 0.33),
     "code": (0.245, 1.0, 0.17, 0.19, 0.80, 0.75, 0.33),
@@ -129,8 +129,8 @@ class HeuristicCounter:
     """Estimates of o200k counts from kinds of characters; needs no package.
 
     Error against o200k per text of 30 to 10,000 characters, median (90th percentile), by
-    `python bench/counting.py --heuristic`: prose 7 % (19 %), code 10 % (24 %), Chinese 2 % (5 %), base64, hex and
-    ids 2 % (6 %); summed over a class the error stays under 5 %.
+    `python -m bench.counting --errors`: Python 9 % (26 %), docstrings 8 % (20 %), Chinese 5 % (10 %), logs 2 % (8 %),
+    JSON 11 % (15 %), base64 and hex 2 % (13 %); summed over a kind 6 % at most, JSON 10 % too low.
     """
 
     name: str = "heuristic"
