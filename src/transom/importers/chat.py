@@ -149,7 +149,8 @@ def sniff(source: Source) -> bool:
         return _is_message(text, text.find("{"))
     if not text.startswith("{"):
         return False
-    messages = _MESSAGES.search(text)
+    first = text.partition("\n")[0]
+    messages = _MESSAGES.search(first if read(first.encode(), _RAW) is not None else text)
     return _is_message(text, 0) or (messages is not None and _is_message(text, messages.end()))
 
 
@@ -234,6 +235,7 @@ class _Conversation:
         self._tools: dict[str, str] = {}
         self._head: list[Section] = []
         self._request = _Request()
+        self._model = ""
         self._is_open = False
         self._is_headed = False
         self._said: list[bytes] = []
@@ -254,8 +256,8 @@ class _Conversation:
             request.model = request.model or kwargs.model
         self._request = request
         response = read(request.response, _RESPONSE) if not is_absent(request.response) else None
-        model = request.model or (response.model if response is not None else "")
-        yield self._scribe.say(SessionOpened(format=LOG_FORMAT, agent=FORMAT, model=model), "open")
+        self._model = request.model or (response.model if response is not None else "")
+        yield self._scribe.say(SessionOpened(format=LOG_FORMAT, agent=FORMAT, model=self._model), "open")
         if not is_absent(request.kwargs):
             yield self._scribe.say(Observed(kind="kwargs", raw=raw_text(request.kwargs)), "kwargs")
         self._section(content_blocks(request.system, self._blobs))
@@ -316,7 +318,7 @@ class _Conversation:
         self._tools.update((block.call_id, block.name) for block in blocks if isinstance(block, ToolCall))
         fact = ModelReplied(
             blocks=blocks,
-            model=answer.model or self._request.model or "",
+            model=answer.model or self._model,
             stop_reason=answer.stop_reason,
             usage=answer.usage,
             response_id=answer.response_id,
