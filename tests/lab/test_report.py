@@ -16,7 +16,7 @@ from transom.testing.replays import replay, run
 FIELDS = [
     "session format arm model events steps input_tokens cached_tokens output_tokens side_tokens cost_usd peak_tokens",
     "mean_tokens boundaries misses undeclared_misses prefix_kept handle_recall constraints_verbatim unpaired_calls",
-    "counter_error recorded modelled seconds refused",
+    "counter_error recorded modelled seconds context_limit refused",
 ]
 
 

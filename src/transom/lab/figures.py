@@ -89,6 +89,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     modelled: tuple[str, ...]
     """What stands in for something the recording does not hold, in words."""
     seconds: float
+    context_limit: int = 0
+    """Under which the arm ran, in tokens."""
     refused: str = ""
     """Why the arm could not be replayed to its end, with the numbers; the figures then end at that step."""
 
@@ -188,6 +190,7 @@ def _total(arm: str, parts: list[Result]) -> Result:
         recorded=_recorded([part.recorded for part in parts]),
         modelled=tuple(dict.fromkeys(words for part in parts for words in part.modelled)),
         seconds=sum(part.seconds for part in parts),
+        context_limit=max(part.context_limit for part in parts),
         refused=f"{refused} of {len(parts)} sessions refused" if refused else "",
     )
 

@@ -20,7 +20,7 @@ from transom.lab.script import Script
 __all__ = ["cached_by_step", "recorded_figures", "run_of"]
 
 
-def run_of(script: Script, arm: Arm, price: Price, seconds: float) -> Run:
+def run_of(script: Script, arm: Arm, price: Price, *, context_limit: int, seconds: float) -> Run:
     """The figures of one arm."""
     steps = arm.steps
     cached = cached_by_step(steps, price)
@@ -52,6 +52,7 @@ def run_of(script: Script, arm: Arm, price: Price, seconds: float) -> Run:
         recorded=recorded_figures(script, price),
         modelled=_modelled(script, recalls),
         seconds=seconds,
+        context_limit=context_limit,
         refused=arm.refused,
     )
     series = Series(

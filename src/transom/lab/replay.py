@@ -14,7 +14,7 @@ from transom.lab.metrics import run_of
 from transom.lab.script import Script, script_of
 from transom.ports import Log
 
-__all__ = ["Progress", "Replayed", "replay_session"]
+__all__ = ["Progress", "Replayed", "replay_script", "replay_session"]
 
 Progress = Callable[[str, int, int], None]
 """Called with (arm, steps done, steps in all)."""
@@ -48,7 +48,19 @@ def replay_session(
     Raises `BadInput` if nothing in it can be replayed.
     """
     script = script_of(log, session_id)
-    chosen = price(script.model)
+    return replay_script(script, policies, setting, price=price(script.model), scratch=scratch, progress=progress)
+
+
+def replay_script(
+    script: Script,
+    policies: Sequence[Policy],
+    setting: Setting,
+    *,
+    price: Price,
+    scratch: Callable[[], Log],
+    progress: Progress | None = None,
+) -> Replayed:
+    """Replay a session that was read already, by a caller whose limit or price depends on what is in it."""
     runs, arms = [], []
     for policy in policies:
         started = perf_counter()
@@ -56,6 +68,7 @@ def replay_session(
         for number, arm in enumerate(drive(script, policy, setting, scratch())):  # noqa: B007 - the last one
             if progress and number % _EVERY == 0:
                 progress(policy.name, number, script.steps)
-        runs.append(run_of(script, arm, chosen, perf_counter() - started))
+        seconds = perf_counter() - started
+        runs.append(run_of(script, arm, price, context_limit=setting.bounds.context_limit, seconds=seconds))
         arms.append(arm)
-    return Replayed(script=script, price=chosen, runs=tuple(runs), arms=tuple(arms))
+    return Replayed(script=script, price=price, runs=tuple(runs), arms=tuple(arms))
