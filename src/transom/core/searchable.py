@@ -8,13 +8,15 @@ Rule 3. A query is a literal, compared without case. The index only proposes: wh
         so preparing may join what differs but should not part what is equal.
 Rule 4. Prepared text puts each CJK character alone (a two-character word is a phrase of two) and cuts identifiers
         where the case changes (`HTTPServerError` -> `HTTP Server Error`); the tokenizer itself cuts at `_` and
-        punctuation. A query is prepared the same way and asked as one phrase whose last word may go on.
+        punctuation. The words so cut stand behind the text once more, whole, for a query that writes them small.
+        A query is cut the same way and asked as one phrase, whose last word may go on.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from string import ascii_letters, digits
 from typing import assert_never
 
 from transom.core.block import Block, Image, Opaque, Text, Thought, ToolCall, ToolResultRaw, ToolResultRef
@@ -51,7 +53,7 @@ from transom.core.event import (
     WindowRefused,
 )
 
-__all__ = ["EXCERPT", "excerpt", "find", "fold_case", "phrase", "prepare", "text_of"]
+__all__ = ["EXCERPT", "excerpt", "find", "fold_case", "phrases", "prepare", "text_of"]
 
 EXCERPT = 300
 """Characters of a hit's excerpt: some four lines of a terminal, and under a hundred tokens a hit in a recall."""
@@ -65,6 +67,9 @@ _CJK = re.compile(
 )
 # Looks behind after a cheap scan for a capital: half the cost of looking at every small letter (bench/store.py).
 _CAPITAL = re.compile(r"[A-Z](?:(?<=[a-z0-9].)|(?<=[A-Z].)(?=[a-z]))")
+_WORD = re.compile("[A-Za-z0-9]*")
+_LETTERS = frozenset(ascii_letters + digits)
+_LONG_TAIL = re.compile("[a-zA-Z]{4}$")
 
 _NOTICES = frozenset({"recall", "reminder", "fallback", "gap", "refusal", "continue"})
 
@@ -127,7 +132,7 @@ def _strings(
         case SessionOpened():
             return (fact.title, fact.workspace, fact.agent, fact.model)
         case SourceRead():
-            return (fact.path, *fact.notes)
+            return (fact.path, fact.sha256, *fact.notes)
         case SectionChanged():
             return (fact.key, fact.text or "")
         case SummaryProposed() | CheckpointAccepted():
@@ -197,13 +202,44 @@ def excerpt(text: str, offset: int, length: int) -> str:
 
 
 def prepare(text: str) -> str:
-    """The text as the word index is given it."""
+    """The text as the word index is given it: cut, and behind it the words that were cut at a capital, whole."""
+    cut, whole = _cut(text)
+    return "\n".join((cut, *sorted(whole))) if whole else cut
+
+
+def phrases(query: str) -> tuple[str, ...]:
+    """FTS5 expressions that propose events for a literal, to be asked in turn until one has hits.
+
+    Asking for words that only start like the last one costs what there are of them: next to nothing for some letters,
+    milliseconds for a digit or two. So the long are asked at once, the others only if the exact word found nothing."""
+    words = _cut(query)[0].replace('"', " ").replace("\0", " ")
+    exact = f'"{words}"'
+    if _LONG_TAIL.search(words):
+        return (f"{exact} *",)
+    return (exact, f"{exact} *") if words[-1:].isalnum() else (exact,)
+
+
+def _cut(text: str) -> tuple[str, set[str]]:
     if not text.isascii():
         text = _CJK.sub(r" \g<0> ", plain_text(text))
-    return _CAPITAL.sub(r" \g<0>", text)
+    pieces: list[str] = []
+    whole: set[str] = set()
+    at = end = 0
+    for match in _CAPITAL.finditer(text):
+        start = match.start()
+        pieces.append(text[at:start])
+        at = start
+        if start >= end:
+            word = _WORD.match(text, start)
+            end = word.end() if word else start
+            whole.add(text[_word_start(text, start) : end])
+    if not pieces:
+        return text, whole
+    pieces.append(text[at:])
+    return " ".join(pieces), whole
 
 
-def phrase(query: str) -> str:
-    """The FTS5 expression that proposes events for a literal."""
-    words = prepare(query).replace('"', " ").replace("\0", " ")
-    return f'"{words}"' + (" *" if words[-1:].isalnum() else "")
+def _word_start(text: str, at: int) -> int:
+    while at and text[at - 1] in _LETTERS:
+        at -= 1
+    return at

@@ -2,19 +2,24 @@
 
 Of its own, because it takes most of the bytes that are written and none of the truth: its damage is not the log's, and
 filling it never holds the log's write lock. Contentless, because what is shown comes from the event itself (the
-second copy of the text would be the larger half of the file). `covered` says through which event it goes, with that
-event's digest, so an index beside another log is noticed and made anew.
+second copy of the text would be the larger half of the file). `covered` says through which event of each session it
+goes, with that event's digest, so an index beside another log is noticed and made anew.
 """
 
 from __future__ import annotations
 
+import heapq
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from transom.adapters.sqlite_log.schema import connect, writing
 
-__all__ = ["SearchIndex"]
+__all__ = ["Mark", "SearchIndex"]
+
+Mark: TypeAlias = tuple[int, bytes]
+"""seq and digest of an event."""
 
 _VERSION = 1
 """Of the table and of `searchable.prepare`: change it with either, and old indexes are made anew."""
@@ -38,26 +43,27 @@ class SearchIndex:
         for suffix in ("", "-wal", "-shm"):
             self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
 
-    def covered(self) -> tuple[int, bytes]:
-        """The id and digest of the last event the index holds or has passed over."""
-        found: tuple[int, bytes] = self._open().execute("SELECT id, digest FROM covered").fetchone()
-        return found
+    def covered(self) -> dict[int, Mark]:
+        """Per session key the seq and digest of the last event the index holds or has passed over."""
+        rows = self._open().execute("SELECT session, seq, digest FROM covered")
+        return {key: (seq, digest) for key, seq, digest in rows}
 
-    def add(self, seen: int, texts: Iterable[tuple[int, int, str]], last: int, digest: bytes) -> None:
-        """Add (event id, session key, prepared text), unless another process has gone beyond event `seen`."""
+    def add(self, texts: Iterable[tuple[int, str]], seen: Mapping[int, Mark | None], marks: Mapping[int, Mark]) -> None:
+        """Add (event id, prepared text) in ascending order and set the marks of their sessions, unless another process
+        has moved one of them from where it was `seen`."""
         db = self._open()
         with writing(db):
-            if self.covered()[0] == seen:
-                db.executemany("INSERT INTO words (rowid, session, said) VALUES (?, 's' || ?, ?)", texts)
-                db.execute("UPDATE covered SET id = ?, digest = ?", (last, digest))
+            now = self.covered()
+            if all(now.get(key) == mark for key, mark in seen.items()):
+                db.executemany("INSERT INTO words (rowid, said) VALUES (?, ?)", texts)
+                rows = [(key, seq, digest) for key, (seq, digest) in marks.items()]
+                db.executemany("INSERT OR REPLACE INTO covered VALUES (?, ?, ?)", rows)
 
-    def proposals(self, phrase: str, keys: Sequence[int] | None) -> Iterator[int]:
-        """Ids of events that may hold the phrase, best first."""
-        expression = f"said : {phrase}"
-        if keys is not None:
-            expression = f"session : ({' OR '.join(f's{key}' for key in keys)}) AND {expression}"
-        found = self._open().execute("SELECT rowid FROM words WHERE words MATCH ? ORDER BY rank", (expression,))
-        return (row[0] for row in found)
+    def proposals(self, phrase: str, ranges: Sequence[tuple[int, int]]) -> Iterator[int]:
+        """Ids of events in the ranges that may hold the phrase, best first."""
+        statement = "SELECT rank, rowid FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ? ORDER BY rank"
+        found = [self._open().execute(statement, (phrase, first, last)) for first, last in ranges]
+        return (event_id for _, event_id in heapq.merge(*found))
 
     def check(self) -> None:
         """Raise `sqlite3.Error` if the file or the index in it does not hold together."""
@@ -86,9 +92,6 @@ def _make(db: sqlite3.Connection) -> None:
             return
         db.execute("DROP TABLE IF EXISTS words")
         db.execute("DROP TABLE IF EXISTS covered")
-        # Only `said` is ranked: the session's own word is in all of its events.
-        db.execute("CREATE VIRTUAL TABLE words USING fts5 (session, said, content='', tokenize='unicode61')")
-        db.execute("INSERT INTO words (words, rank) VALUES ('rank', 'bm25(0.0, 1.0)')")
-        db.execute("CREATE TABLE covered (id INTEGER NOT NULL, digest BLOB NOT NULL)")
-        db.execute("INSERT INTO covered VALUES (0, x'')")
+        db.execute("CREATE VIRTUAL TABLE words USING fts5 (said, content='', tokenize='unicode61')")
+        db.execute("CREATE TABLE covered (session INTEGER PRIMARY KEY, seq INTEGER NOT NULL, digest BLOB NOT NULL)")
         db.execute(f"PRAGMA user_version = {_VERSION}")

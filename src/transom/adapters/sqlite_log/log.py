@@ -1,8 +1,8 @@
 """The `Log` port over one SQLite file.
 
-An append numbers and links its drafts in memory, then writes them all in one transaction: one commit per call. The
-unique key (session, seq) decides a race between processes; the loser learns both heads. NORMAL survives the death of
-the process at any instruction; FULL also the death of the machine, at one fsync a commit.
+An append numbers and links its drafts in memory, then writes them all in one transaction: one commit per call. A row's
+key is made of its session and seq, so it decides a race between processes; the loser learns both heads. NORMAL
+survives the death of the process at any instruction; FULL also the death of the machine, at one fsync a commit.
 
 Reads have their own connection: they see only what is committed and never wait for a writer. What was appended is put
 into the search index in batches, before a query and at `close`; the index is another file and may be deleted.
@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 from transom.adapters.sqlite_log import rows, verify
 from transom.adapters.sqlite_log.index import SearchIndex
-from transom.adapters.sqlite_log.schema import connect, mended, open_log, writing
+from transom.adapters.sqlite_log.schema import SEQ_MASK, connect, event_id, mended, open_log, writing
 from transom.adapters.sqlite_log.search import Search
 from transom.core.chain import Placed, conflict, kind_of, opening, place, start_of
 from transom.core.event import Draft, Event, Link, SessionOpened
@@ -34,16 +34,18 @@ INLINE_LIMIT = 128 * 1024
 External BLOBs") have it read bodies up to about 100 KB faster than the file system does; above, a row only makes the
 WAL and every copy bigger."""
 
-_FOREVER = 2**63 - 1
-
 
 _SESSIONS = """
-SELECT s.id, s.base, first.at, first.payload, first.artifact, last.seq, last.at, last.digest
+SELECT s.id, s.base, first.at, first.payload, first.artifact, last.id & 0xFFFFFFFFFF, last.at, last.digest
 FROM session s
-JOIN event first ON first.session = s.key AND first.seq = s.base + 1
-JOIN event last ON last.session = s.key AND last.seq = (SELECT max(seq) FROM event WHERE session = s.key)
-WHERE ? IS NULL OR s.id = ?
+JOIN event first ON first.id = (s.key << 40) + s.base + 1
+JOIN event last ON last.id = (SELECT max(id) FROM event WHERE id BETWEEN s.key << 40 AND s.key << 40 | 0xFFFFFFFFFF)
+WHERE ?1 IS NULL OR s.id = ?1
 ORDER BY last.at DESC, last.id DESC"""
+_HEAD = """
+SELECT s.key, e.id & 0xFFFFFFFFFF, e.digest FROM session s
+JOIN event e ON e.id = (SELECT max(id) FROM event WHERE id BETWEEN s.key << 40 AND s.key << 40 | 0xFFFFFFFFFF)
+WHERE s.id = ?"""
 
 
 class _SessionFound(NamedTuple):
@@ -120,10 +122,10 @@ class SqliteLog:
 
     def read(self, session_id: str, after: int = 0, until: int | None = None) -> Iterator[Event]:
         stretches = self._known(session_id)
-        return rows.decoded(self._fetch, self._blobs, stretches, after, _FOREVER if until is None else until)
+        return rows.decoded(self._fetch, self._blobs, stretches, after, SEQ_MASK if until is None else until)
 
     def sessions(self, session_id: str | None = None) -> list[SessionRow]:
-        found = self._fetch(_SESSIONS, (session_id, session_id))
+        found = self._fetch(_SESSIONS, (session_id,))
         return [self._row(_SessionFound(*row)) for row in found]
 
     def search(self, query: str, session_id: str | None = None, limit: int = 20) -> list[Hit]:
@@ -156,11 +158,7 @@ class SqliteLog:
         return head if head is not None and head.seq == after else self._stored_head(session_id)
 
     def _stored_head(self, session_id: str) -> _Head | None:
-        found = self._fetch(
-            "SELECT s.key, e.seq, e.digest FROM session s JOIN event e ON e.session = s.key WHERE s.id = ? "
-            "ORDER BY e.seq DESC LIMIT 1",
-            (session_id,),
-        )
+        found = self._fetch(_HEAD, (session_id,))
         return _Head(key=found[0][0], seq=found[0][1], digest=bytes(found[0][2])) if found else None
 
     def _parent(self, session_id: str, opened: SessionOpened) -> tuple[int, bytes]:
@@ -195,9 +193,8 @@ class SqliteLog:
                         self._db.execute("INSERT INTO session (id, parent, base) VALUES (?, ?, ?)", row).lastrowid or 0
                     )
                 self._db.executemany(
-                    "INSERT INTO event (session, seq, uuid, at, kind, digest, payload, artifact) "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                    [(key, *row) for row in kept],
+                    "INSERT INTO event (id, uuid, at, kind, digest, payload, artifact) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    [(event_id(key, seq), *row) for seq, *row in kept],
                 )
         except LogDamaged as error:
             if not isinstance(error.__cause__, sqlite3.IntegrityError):

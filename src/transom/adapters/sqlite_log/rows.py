@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from transom.adapters.sqlite_log.schema import SEQ_MASK, event_id
 from transom.core.canon import GENESIS, envelope, link
 from transom.core.event import Event, Fact, decode_fact
 from transom.errors import ArtifactMissing, LogDamaged
@@ -44,7 +45,7 @@ def lineage(fetch: Fetch, session_id: str) -> list[Stretch]:
     """The session and the ancestors it continues, oldest first; empty if unknown."""
     found = fetch("SELECT key, id, parent, base FROM session WHERE id = ?", (session_id,))
     stretches: list[Stretch] = []
-    last = 2**63 - 1
+    last = SEQ_MASK
     while found:
         key, name, parent, base = found[0]
         if not (isinstance(base, int) and isinstance(name, str)):
@@ -60,7 +61,7 @@ def digest_at(fetch: Fetch, stretches: Sequence[Stretch], seq: int) -> bytes | N
     """The stored digest after event `seq` of a lineage; None if it has no such event."""
     for stretch in stretches:
         if stretch.base < seq <= stretch.last:
-            found = fetch("SELECT digest FROM event WHERE session = ? AND seq = ?", (stretch.key, seq))
+            found = fetch("SELECT digest FROM event WHERE id = ?", (event_id(stretch.key, seq),))
             return bytes(found[0][0]) if found else None
     return None
 
@@ -77,9 +78,9 @@ def stored(fetch: Fetch, blobs: Blobs, stretch: Stretch, after: int, until: int)
     after, until = max(after, stretch.base), min(until, stretch.last)
     while after < until:
         page = fetch(
-            "SELECT seq, uuid, at, kind, digest, payload, artifact FROM event "
-            "WHERE session = ? AND seq > ? AND seq <= ? ORDER BY seq LIMIT ?",
-            (stretch.key, after, until, _PAGE),
+            "SELECT id & 0xFFFFFFFFFF, uuid, at, kind, digest, payload, artifact FROM event "
+            "WHERE id > ? AND id <= ? ORDER BY id LIMIT ?",
+            (event_id(stretch.key, after), event_id(stretch.key, until), _PAGE),
         )
         for seq, uuid, at, kind, digest, payload, artifact in page:
             try:

@@ -16,7 +16,18 @@ from pathlib import Path
 from transom.core.canon import FORMAT
 from transom.errors import BadInput, KernelError, LogDamaged, LogTooNew, Unwritable
 
-__all__ = ["APPLICATION_ID", "SCHEMA", "connect", "is_passing", "mended", "open_log", "writing"]
+__all__ = [
+    "APPLICATION_ID",
+    "SCHEMA",
+    "SEQ_BITS",
+    "SEQ_MASK",
+    "connect",
+    "event_id",
+    "is_passing",
+    "mended",
+    "open_log",
+    "writing",
+]
 
 APPLICATION_ID = int.from_bytes(b"TrSm")
 _MAGIC = b"SQLite format 3\0"
@@ -34,15 +45,12 @@ SCHEMA = {
 ) STRICT""",
     "event": """CREATE TABLE event (
   id INTEGER PRIMARY KEY,
-  session INTEGER NOT NULL REFERENCES session (key),
-  seq INTEGER NOT NULL,
   uuid TEXT NOT NULL,
   at INTEGER NOT NULL,
   kind TEXT NOT NULL,
   digest BLOB NOT NULL,
   payload BLOB,
   artifact TEXT,
-  UNIQUE (session, seq),
   CHECK ((payload IS NULL) <> (artifact IS NULL))
 ) STRICT""",
 } | {
@@ -52,7 +60,18 @@ SCHEMA = {
     for verb in ("update", "delete")
 }
 """`parent` and `base` are the continued session and its last inherited seq, for forks; NULL and 0 otherwise. `payload`
-is the fact's canonical bytes, or `artifact` names the blob that holds them. `id` orders all sessions as they came."""
+is the fact's canonical bytes, or `artifact` names the blob that holds them. `id` is `event_id(key, seq)`: one tree
+instead of a table and an index saves a page written per commit, and a session is read as one range."""
+
+SEQ_BITS = 40
+SEQ_MASK = 0xFF_FFFF_FFFF
+"""How an id is cut: `id >> 40` is the session's key and `id & 0xFFFFFFFFFF` the seq, as the statements have it."""
+
+
+def event_id(key: int, seq: int) -> int:
+    """The row of event `seq` of the session with this key. Room for 8 million sessions of 10^12 events."""
+    high: int = key << SEQ_BITS
+    return high | min(seq, SEQ_MASK)
 
 
 @contextmanager

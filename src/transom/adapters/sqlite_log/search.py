@@ -13,14 +13,16 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, TypeVar
 
-from transom.adapters.sqlite_log.index import SearchIndex
+from transom.adapters.sqlite_log.index import Mark, SearchIndex
 from transom.adapters.sqlite_log.rows import Fetch, Stretch, fact_of, payload_of
-from transom.adapters.sqlite_log.schema import is_passing, mended
+from transom.adapters.sqlite_log.schema import SEQ_MASK, event_id, is_passing, mended
 from transom.core.canon import canonical
 from transom.core.event import Fact
-from transom.core.searchable import excerpt, find, fold_case, phrase, prepare, text_of
+from transom.core.searchable import excerpt, find, fold_case, phrases, prepare, text_of
 from transom.errors import ArtifactMissing
 from transom.ports import Blobs, Hit
 
@@ -29,25 +31,36 @@ __all__ = ["Search"]
 _BATCH = 512
 """Events indexed in one transaction: beyond some hundred the time per event no longer falls (bench/store.py)."""
 
-_SCAN = 64
-"""Events fetched at once by a scan; at the log's inline limit that is 8 MiB."""
+_PAGE = 64
+"""Events fetched at once; at the log's inline limit that is 8 MiB."""
 
 _REF = b'"artifact_id":"'
 
-_SELECT = """SELECT e.id, s.id, e.session, e.seq, e.uuid, e.kind, e.digest, e.payload, e.artifact
-FROM event e JOIN session s ON s.key = e.session WHERE """
+_SELECT = """SELECT e.id, s.id, e.id & 0xFFFFFFFFFF, e.uuid, e.kind, e.digest, e.payload, e.artifact
+FROM event e JOIN session s ON s.key = e.id >> 40 WHERE """
+_HEADS = """SELECT s.key, (SELECT max(id) FROM event WHERE id BETWEEN s.key << 40 AND s.key << 40 | 0xFFFFFFFFFF)
+FROM session s ORDER BY s.key"""
+_ALL = [(0, 2**63 - 1)]
 
 
 class _Found(NamedTuple):
     event_id: int
     session_id: str
-    key: int
     seq: int
     uuid: str
     kind: str
     digest: bytes
     payload: bytes | None
     artifact: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    query: str
+    folded: str
+    limit: int
+    ranges: Sequence[tuple[int, int]]
+    """First and last event id, oldest first."""
 
 
 T = TypeVar("T")
@@ -61,6 +74,7 @@ class Search:
         self._blobs = blobs
         self._index = index
         self._lock = threading.RLock()
+        self._version: list[object] = []
 
     def close(self) -> None:
         with self._lock:
@@ -76,12 +90,13 @@ class Search:
         folded = fold_case(query)
         if not folded or limit < 1:
             return []
+        wanted = _Wanted(query=query, folded=folded, limit=limit, ranges=_ALL if scope is None else _ranges(scope))
         with self._lock:
-            found = self._mending(lambda: self._proposed(query, folded, scope, limit))
-        if found:
-            return found
-        found = self._scanned("e.kind <> 'observed'", query, folded, scope, limit)
-        return found or self._scanned("e.kind = 'observed'", query, folded, scope, limit)
+            self._mending(self._catch_up)
+            for phrase in phrases(query):
+                if found := self._mending(partial(self._proposed, phrase, wanted)):
+                    return found
+        return self._scanned("e.kind <> 'observed'", wanted) or self._scanned("e.kind = 'observed'", wanted)
 
     def _mending(self, work: Callable[[], T]) -> T:
         """Do it; if the index turns out damaged, make it anew from the log and do it again."""
@@ -92,58 +107,86 @@ class Search:
                 if is_passing(error):
                     raise
                 self._index.discard()
+                self._version = []
                 return work()
 
     def _catch_up(self) -> None:
-        last, digest = self._index.covered()
-        if last and self._fetch("SELECT digest FROM event WHERE id = ?", (last,)) != [(digest,)]:
-            self._index.discard()
-            last = 0
-        while page := self._select("e.id > ? ORDER BY e.id LIMIT ?", last, _BATCH):
-            self._index.add(last, self._prepared(page), page[-1].event_id, page[-1].digest)
-            last, _ = self._index.covered()
+        # SQLite counts other connections' commits; the writer's are among them.
+        version = self._fetch("PRAGMA data_version", ())
+        if version == self._version:
+            return
+        while pending := self._pending():
+            self._add(pending)
+        self._version = version
 
-    def _prepared(self, page: list[_Found]) -> Iterator[tuple[int, int, str]]:
+    def _pending(self) -> list[tuple[int, Mark | None]]:
+        """Sessions with events beyond the index, and where it stands in them."""
+        covered = self._index.covered()
+        pending: list[tuple[int, Mark | None]] = []
+        for key, head in self._fetch(_HEADS, ()):
+            mark = covered.get(key)
+            if head is not None and head > event_id(key, mark[0] if mark else 0):
+                found = self._fetch("SELECT digest FROM event WHERE id = ?", (event_id(key, mark[0]),)) if mark else []
+                if mark and found != [(mark[1],)]:
+                    raise sqlite3.DatabaseError(f"{self._index.path}: is the index of another log")
+                pending.append((key, mark))
+        return pending
+
+    def _add(self, pending: Sequence[tuple[int, Mark | None]]) -> None:
+        """Index the next batch of the pending sessions in one transaction."""
+        texts: list[tuple[int, str]] = []
+        marks: dict[int, Mark] = {}
+        count = 0
+        for key, mark in pending:
+            after, last = event_id(key, mark[0] if mark else 0), event_id(key, SEQ_MASK)
+            while count < _BATCH and (page := self._page(after, last)):
+                texts.extend(self._prepared(page))
+                count += len(page)
+                after = page[-1].event_id
+                marks[key] = (page[-1].seq, page[-1].digest)
+        self._index.add(texts, {key: mark for key, mark in pending if key in marks}, marks)
+
+    def _page(self, after: int, last: int) -> list[_Found]:
+        return self._select("e.id > ? AND e.id <= ? ORDER BY e.id LIMIT ?", after, last, _PAGE)
+
+    def _prepared(self, page: list[_Found]) -> Iterator[tuple[int, str]]:
         for found in page:
             if found.kind != "observed":
                 text = text_of(self._fact(found), self._body)
                 if text:
-                    yield found.event_id, found.key, prepare(text)
+                    yield found.event_id, prepare(text)
 
-    def _proposed(self, query: str, folded: str, scope: Sequence[Stretch] | None, limit: int) -> list[Hit]:
-        self._catch_up()
+    def _proposed(self, phrase: str, wanted: _Wanted) -> list[Hit]:
         hits: list[Hit] = []
-        keys = None if scope is None else [stretch.key for stretch in scope]
-        ends = None if scope is None else {stretch.key: stretch.last for stretch in scope}
-        for event_id in self._index.proposals(phrase(query), keys):
-            for found in self._select("e.id = ?", event_id):
-                if ends is None or found.seq <= ends[found.key]:
-                    hits.extend(self._checked(found, query, folded))
-            if len(hits) >= limit:
+        for proposal in self._index.proposals(phrase, wanted.ranges):
+            for found in self._select("e.id = ?", proposal):
+                hits.extend(self._checked(found, wanted))
+            if len(hits) >= wanted.limit:
                 break
         return hits
 
-    def _scanned(self, kinds: str, query: str, folded: str, scope: Sequence[Stretch] | None, limit: int) -> list[Hit]:
+    def _scanned(self, kinds: str, wanted: _Wanted) -> list[Hit]:
         """Newest first. A payload that cannot hold the literal is left without decoding it."""
-        needle = fold_case(canonical(query)[1:-1].decode())
-        where, values = _within(scope)
+        needle = fold_case(canonical(wanted.query)[1:-1].decode())
         hits: list[Hit] = []
-        before = 2**63 - 1
-        while True:
-            page = self._select(
-                f"{kinds} AND e.id < ? AND ({where}) ORDER BY e.id DESC LIMIT ?", before, *values, _SCAN
-            )
-            for found in page:
-                payload = self._payload(found)
-                if _REF in payload or find(payload.decode(), needle) >= 0:
-                    hits.extend(self._checked(found, query, folded))
-            if len(page) < _SCAN or len(hits) >= limit:
-                return hits[:limit]
-            before = page[-1].event_id
+        for first, last in wanted.ranges[::-1]:
+            before = last
+            while len(hits) < wanted.limit:
+                page = self._select(
+                    f"{kinds} AND e.id BETWEEN ? AND ? ORDER BY e.id DESC LIMIT ?", first, before, _PAGE
+                )
+                for found in page:
+                    payload = self._payload(found)
+                    if _REF in payload or find(payload.decode(), needle) >= 0:
+                        hits.extend(self._checked(found, wanted))
+                if len(page) < _PAGE:
+                    break
+                before = page[-1].event_id - 1
+        return hits[: wanted.limit]
 
-    def _checked(self, found: _Found, query: str, folded: str) -> Iterator[Hit]:
+    def _checked(self, found: _Found, wanted: _Wanted) -> Iterator[Hit]:
         text = text_of(self._fact(found), self._body)
-        offset = find(text, folded)
+        offset = find(text, wanted.folded)
         if offset >= 0:
             yield Hit(
                 session_id=found.session_id,
@@ -151,7 +194,7 @@ class Search:
                 uuid=found.uuid,
                 kind=found.kind,
                 offset=offset,
-                text=excerpt(text, offset, len(query)),
+                text=excerpt(text, offset, len(wanted.query)),
             )
 
     def _select(self, where: str, *values: int) -> list[_Found]:
@@ -171,8 +214,5 @@ class Search:
             return ""
 
 
-def _within(scope: Sequence[Stretch] | None) -> tuple[str, tuple[int, ...]]:
-    if scope is None:
-        return "TRUE", ()
-    values = tuple(value for stretch in scope for value in (stretch.key, stretch.last))
-    return " OR ".join(["(e.session = ? AND e.seq <= ?)"] * len(scope)), values
+def _ranges(scope: Sequence[Stretch]) -> list[tuple[int, int]]:
+    return [(event_id(stretch.key, stretch.base + 1), event_id(stretch.key, stretch.last)) for stretch in scope]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from transom.adapters.sqlite_log.rows import Fetch, Stretch, checked, digest_at, fact_of, lineage, stored
+from transom.adapters.sqlite_log.schema import SEQ_BITS, SEQ_MASK, event_id
 from transom.core.block import Block, Image, ToolResultRef
 from transom.core.canon import GENESIS
 from transom.core.event import (
@@ -44,12 +45,24 @@ def verified(fetch: Fetch, blobs: Blobs, path: Path, names: list[str] | None) ->
 def _file_problem(fetch: Fetch, path: Path) -> str:
     try:
         problems = [row[0] for row in fetch("PRAGMA integrity_check(1)", ())]
-        orphans = fetch("SELECT session, seq FROM event WHERE session NOT IN (SELECT key FROM session) LIMIT 1", ())
+        orphan = _orphan(fetch)
     except LogDamaged as error:
         return str(error)
     if problems != ["ok"]:
         return f"{path}: {problems[0]}"
-    return f"{path}: event {orphans[0][1]} belongs to a session without a row" if orphans else ""
+    return f"{path}: there are events of session number {orphan}, which has no row" if orphan is not None else ""
+
+
+def _orphan(fetch: Fetch) -> int | None:
+    """The key of events without a session. One look per session: from the end of its events to what comes next."""
+    known = {row[0] for row in fetch("SELECT key FROM session", ())}
+    at = -1
+    while found := fetch("SELECT id FROM event WHERE id > ? ORDER BY id LIMIT 1", (at,)):
+        key: int = found[0][0] >> SEQ_BITS
+        if key not in known:
+            return key
+        at = event_id(key, SEQ_MASK)
+    return None
 
 
 def _session(fetch: Fetch, blobs: Blobs, name: str) -> Verified:
