@@ -1,13 +1,13 @@
 """Terminal-Bench: ATIF trajectories (one document, or an array of them), and the Harbor trial folders they stand in.
 
-1. A trajectory is a session; an array holds several. The first user step is the task: `UserSaid`. A system step before
-   anything was said is the head, a later one `HostSaid`.
+1. A trajectory is a session; an array holds several. User steps are `UserSaid`, but for those of rule 3. A system step
+   before anything was said is the head, a later one `HostSaid`.
 2. ATIF with `tool_calls`: a step often has one observation for all its calls. Where a result names its call
    (`source_call_id`), or there are as many results as calls, they are paired so. Else the text goes to the step's last
    call, behind which it was taken, and the others have an empty result; a note says how many.
 3. ATIF without: the agent wrote a JSON object with `commands` into its message. That object, as written, is the call,
-   named after its field; the next user step is its result. A message without one made no call, and what the harness
-   answered is `HostSaid`.
+   named after its field; the next user step is its result. A message without one made no call, and the user step that
+   answers it is the harness speaking: `HostSaid`.
 4. A trial folder is read through `agent/trajectory.json`. Where that is missing (the agent was killed before it wrote
    it), `agent/episode-N` tells the same: `prompt.txt` is what was new, `response.txt` the reply, `debug.json` its
    usage. What the trial wrote about itself is `Observed`.
@@ -253,6 +253,7 @@ class _Telling:
         self._blobs = blobs
         self._is_begun = False
         self._has_task = False
+        self._has_calls = False
         self._pending = ""
         """The call in words whose result is still to come."""
         self._shared = 0
@@ -281,7 +282,7 @@ class _Telling:
                 call_id, self._pending = self._pending, ""
                 blocks = result_blocks(step.message, self._blobs)
                 yield self.scribe.say(ToolReturned(call_id=call_id, blocks=blocks), uuid, at)
-            case "user" if not self._has_task:
+            case "user" if not self._has_task or self._has_calls:
                 self._has_task = True
                 yield self.scribe.say(UserSaid(blocks=content_blocks(step.message, self._blobs)), uuid, at)
             case "user" | "system":
@@ -319,6 +320,7 @@ class _Telling:
             )
             for number, call in enumerate(step.tool_calls or (), 1)
         )
+        self._has_calls = self._has_calls or bool(calls)
         if not calls and step.observation is None:
             words = _with_commands(words, f"{uuid}.call")
             self._pending = next((block.call_id for block in words if isinstance(block, ToolCall)), "")
