@@ -58,10 +58,15 @@ class Place:
         self._listed = listed
         self._siblings = siblings
 
+    @property
+    def is_folder(self) -> bool:
+        """Whether it has no bytes of its own, packed or not."""
+        return self._opened is None
+
     @cached_property
     def is_container(self) -> bool:
         """Whether it has members instead of bytes."""
-        if self._opened is None:
+        if self.is_folder:
             return True
         with self.stream() as stream:
             try:

@@ -39,7 +39,7 @@ from transom.errors import BadInput, SequenceConflict
 from transom.importers.draft import Cleared, Compacted, Note, Quarantined, Said, Unknown
 from transom.importers.measuring import Scale
 from transom.importers.sniff import Importer, walk
-from transom.importers.source import Source, open_source
+from transom.importers.source import Fingerprint, Source, open_source
 from transom.importers.track import QUARANTINED, Status, Track
 from transom.ports import Blobs, Counter, Log
 
@@ -81,14 +81,15 @@ def load(
 ) -> list[Imported]:
     """Import every transcript at `path`. Raises `BadInput` if there is none that can be used."""
     top = open_source(path)
+    known = _Known(log)
     found: list[Imported] = []
     strangers: list[str] = []
-    known: dict[str, list[str]] | None = None
-    for source, importer in walk(top):
+    for source, importer in walk(top, known.holds):
         if importer is None:
-            strangers.append(source.name)
+            before = known.sessions(source)
+            found += before
+            strangers += [] if before else [source.name]
             continue
-        known = _read_before(log) if known is None else known
         try:
             found += _import(source, importer, known, log=log, blobs=blobs, counter=counter, progress=progress)
         except BadInput as error:
@@ -117,49 +118,78 @@ def _listed(names: list[str]) -> str:
     return f"{len(names)} files are no transcripts: {', '.join(names[:_LISTED])}{more}"
 
 
-def _read_before(log: Log) -> dict[str, list[str]]:
-    """sha256 of a whole source -> the sessions that end with it, the source's first one first."""
-    first: dict[str, str] = {}
-    others: dict[str, list[str]] = {}
-    for row in log.sessions():
-        for event in log.read(row.session_id, max(0, row.head.seq - 1)):
-            if isinstance(event.fact, SourceRead) and event.fact.records:
-                first[event.fact.sha256] = row.session_id
-            elif isinstance(event.fact, SourceRead):
-                others.setdefault(event.fact.sha256, []).append(row.session_id)
-    return {sha256: [session, *sorted(others.get(sha256, []))] for sha256, session in first.items()}
+class _Known:
+    """Which sources the log has read whole. Asked by sha256, so that a copy under another name is known too."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._prints: dict[str, Fingerprint] = {}
+
+    @cached_property
+    def _sessions(self) -> dict[str, list[tuple[str, str]]]:
+        """sha256 -> (session, format) of the sessions that end with it, the source's first one first."""
+        first: dict[str, tuple[str, str]] = {}
+        others: dict[str, list[tuple[str, str]]] = {}
+        for row in self._log.sessions():
+            for event in self._log.read(row.session_id, max(0, row.head.seq - 1)):
+                if not isinstance(event.fact, SourceRead):
+                    continue
+                entry = (row.session_id, event.fact.format)
+                if event.fact.records:
+                    first[event.fact.sha256] = entry
+                else:
+                    others.setdefault(event.fact.sha256, []).append(entry)
+        return {sha256: [entry, *sorted(others.get(sha256, []))] for sha256, entry in first.items()}
+
+    def holds(self, source: Source) -> bool:
+        """Whether a source was read whole. A folder is not hashed before it is known to be one transcript."""
+        return not source.is_folder and self.print_of(source).sha256 in self._sessions
+
+    def print_of(self, source: Source) -> Fingerprint:
+        found = self._prints.get(source.name)
+        if found is None:
+            found = self._prints[source.name] = source.fingerprint()
+        return found
+
+    def sessions(self, source: Source) -> list[Imported]:
+        """What an import of a source that was read whole finds."""
+        return [
+            Imported(session_id=session_id, path=source.name, format=format_, appended=0, status="unchanged")
+            for session_id, format_ in self._sessions.get(self.print_of(source).sha256, [])
+        ]
+
+    def learn(self, sha256: str, done: list[Imported]) -> None:
+        self._sessions.setdefault(sha256, [(imported.session_id, imported.format) for imported in done])
 
 
 def _import(
     source: Source,
     importer: Importer,
-    known: dict[str, list[str]],
+    known: _Known,
     *,
     log: Log,
     blobs: Blobs,
     counter: Counter,
     progress: Progress | None,
 ) -> list[Imported]:
-    print_ = source.fingerprint()
-    if print_.sha256 in known:
-        return [
-            Imported(session_id=session, path=source.name, format=importer.FORMAT, appended=0, status="unchanged")
-            for session in known[print_.sha256]
-        ]
+    before = known.sessions(source)
+    if before:
+        return before
+    whole = known.print_of(source)
     scale = Scale(counter, blobs)
     for attempt in range(1, _TRIES + 1):
-        run = _Import(source, print_.size, format_=importer.FORMAT, log=log, scale=scale, counter=counter.name)
+        run = _Import(source, whole, format_=importer.FORMAT, log=log, scale=scale, counter=counter.name)
         try:
             for number, item in enumerate(importer.parse(source, blobs), 1):
                 run.take(item)
                 if progress and number % _STEP == 0:
                     progress(source.name, number)
-            done = run.finish(print_.size, print_.sha256)
+            done = run.finish()
         except SequenceConflict:
             if attempt == _TRIES:
                 raise
         else:
-            known.setdefault(print_.sha256, [imported.session_id for imported in done])
+            known.learn(whole.sha256, done)
             return done
     raise AssertionError
 
@@ -167,13 +197,15 @@ def _import(
 class _Import:
     """One source on its way into the log."""
 
-    def __init__(self, source: Source, size: int, *, format_: str, log: Log, scale: Scale, counter: str) -> None:
+    def __init__(
+        self, source: Source, whole: Fingerprint, *, format_: str, log: Log, scale: Scale, counter: str
+    ) -> None:
         self._source = source
         self._format = format_
         self._log = log
         self._scale = scale
         self._counter = counter
-        self._size = size
+        self._whole = whole
         self._tracks: dict[str, Track] = {}
         self._items = 0
         self._unknown: Tally[str] = Tally()
@@ -202,10 +234,11 @@ class _Import:
             case _:
                 assert_never(item)
 
-    def finish(self, size: int, sha256: str) -> list[Imported]:
+    def finish(self) -> list[Imported]:
         """Close every session with its `SourceRead`, the first one's last."""
         if not self._tracks:
             raise BadInput(f"{self._source.name}: holds no session of {self._format}; nothing to import")
+        size, sha256 = self._whole.size, self._whole.sha256
         tracks = list(self._tracks.values())
         for track in tracks:
             track.finish()
@@ -215,15 +248,15 @@ class _Import:
                 name = plain_text(self._source.name)
                 track.close(SourceRead(path=name, format=self._format, size=size, sha256=sha256))
         if sha256 not in first.read_before:
-            first.close(self._summary(size, sha256))
+            first.close(self._summary())
         return [self._imported(track, is_first=track is first) for track in tracks]
 
-    def _summary(self, size: int, sha256: str) -> SourceRead:
+    def _summary(self) -> SourceRead:
         return SourceRead(
             path=plain_text(self._source.name),
             format=self._format,
-            size=size,
-            sha256=sha256,
+            size=self._whole.size,
+            sha256=self._whole.sha256,
             records=self._items,
             unknown=tuple(sorted(self._unknown.items())),
             quarantined=tuple(self._quarantined),
@@ -334,7 +367,7 @@ class _Import:
 
     def _is_prefix(self, fact: SourceRead) -> bool:
         """Whether this source still starts with the bytes that were read then."""
-        if fact.format != self._format or fact.size > self._size or self._source.is_container:
+        if fact.format != self._format or fact.size > self._whole.size or self._source.is_container:
             return False
         found = self._prefixes.get(fact.size)
         if found is None:

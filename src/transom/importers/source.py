@@ -79,6 +79,11 @@ class Source:
         except OSError as error:
             raise self._unreadable(error) from None
 
+    @property
+    def is_folder(self) -> bool:
+        """Whether this is a folder, on disk or in an archive."""
+        return self._place.is_folder
+
     def head(self, size: int = 65536) -> bytes:
         """The first decompressed bytes, for sniffing, as UTF-8. Empty for folders and archives."""
         if self.is_container:
