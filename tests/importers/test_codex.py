@@ -198,15 +198,15 @@ def test_what_was_never_sent_and_what_nobody_understands_is_kept_raw(blobs: DirB
     assert unknown == ["response_item/hologram", "weather/?", "response_item/function_call"]
 
 
-def test_a_response_the_file_ends_in_is_kept_out_of_the_window(blobs: DirBlobs) -> None:
+def test_a_response_the_file_ends_in_is_quarantined(blobs: DirBlobs) -> None:
     items = items_of(DATA / "after_outputs.jsonl", blobs)
-    *_, first, second, note = items
-    assert isinstance(first, Said)
-    assert isinstance(second, Said)
-    assert (first.uuid, second.uuid) == ("40.open", "41.open")
-    assert isinstance(second.fact, Observed)
-    assert second.fact.kind == "response_item/unfinished"
-    assert isinstance(note, Note)
+    lines = (DATA / "after_outputs.jsonl").read_text("utf-8").splitlines()
+    *_, user, first, second = items
+    assert isinstance(user, Said)
+    assert user.fact == UserSaid(blocks=(Text(text="Thanks. Fix it."),))
+    assert isinstance(first, Quarantined)
+    assert isinstance(second, Quarantined)
+    assert [(item.line, item.raw) for item in (first, second)] == [(40, lines[39]), (41, lines[40])]
 
 
 def test_a_rollout_whose_token_counts_come_before_the_outputs_is_read_whole(blobs: DirBlobs) -> None:
@@ -274,24 +274,6 @@ def test_a_rollout_whose_token_counts_lead_the_items_gives_each_reply_its_own(bl
     assert replies[3].blocks[0] == Thought(
         text="ls", opaque='{"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"ls"}]}'
     )
-
-
-def test_a_cut_rollout_is_a_prefix_of_the_grown_one(blobs: DirBlobs, tmp_path: Path) -> None:
-    lines = (DATA / "after_outputs.jsonl").read_text("utf-8").splitlines(keepends=True)
-    whole = [item for item in items_of(DATA / "after_outputs.jsonl", blobs) if isinstance(item, Said)]
-    known = {(item.session, item.uuid): item.fact for item in whole}
-    cut = tmp_path / "cut.jsonl"
-    first_count = 15  # the line from which on the place of the token counts is known
-    for count in range(first_count + 1, len(lines)):
-        cut.write_text("".join(lines[:count]), encoding="utf-8")
-        for item in items_of(cut, blobs):
-            is_open = isinstance(item, Said) and item.uuid.endswith(".open")
-            if isinstance(item, Said) and not is_open and not isinstance(item.fact, ModelReplied):
-                assert known[item.session, item.uuid] == item.fact
-            if isinstance(item, Said) and isinstance(item.fact, ModelReplied):
-                reply = known[item.session, item.uuid]
-                assert isinstance(reply, ModelReplied)
-                assert reply.blocks == item.fact.blocks, "only the usage of the last reply may still be missing"
 
 
 def test_a_rollout_without_token_counts_ends_a_response_at_its_outputs(blobs: DirBlobs, tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ def test_outputs_pruned_between_two_messages_are_cleared_there(items: list[Item]
     place = items.index(cleared)
     following = items[place + 1]
     assert isinstance(following, Said)
-    assert following.uuid == "msg_7.info"
+    assert following.uuid == "msg_7"
 
 
 def test_a_compaction_keeps_its_question_and_its_summary(items: list[Item]) -> None:
@@ -188,7 +188,7 @@ def test_what_was_never_sent_and_what_nobody_understands_is_kept_raw(items: list
         kind="patch", raw='{"id": "prt_16", "type": "patch", "hash": "h1", "files": []}'
     )
     assert observed["msg_2.unknown"].raw == '{"id": "prt_21", "type": "hologram", "depth": 3}'
-    assert {"msg_1.file", "msg_1.text", "REDACTED.subtask", "REDACTED.info", "REDACTED.info.1"} <= observed.keys()
+    assert {"msg_1.file", "msg_1.text", "REDACTED.subtask", "msg_2.info"} <= observed.keys()
     assert [item.kind for item in items if isinstance(item, Unknown)] == ["hologram", "?"]
 
 
@@ -202,7 +202,10 @@ def test_a_document_that_is_no_export_is_refused_with_a_sentence(tmp_path: Path)
 def test_a_negative_count_is_no_count_and_a_lone_surrogate_is_kept(tmp_path: Path) -> None:
     finish = {"type": "step-finish", "cost": -1, "tokens": {"input": -5, "output": 3}}
     parts = [{"type": "text", "text": "a \ud83d b"}, finish]
-    document = {"info": {"id": "ses_2"}, "messages": [{"info": {"role": "assistant", "id": "m"}, "parts": parts}]}
+    document = {
+        "info": {"id": "ses_2"},
+        "messages": [{"info": {"role": "assistant", "id": "m", "finish": "stop"}, "parts": parts}],
+    }
     path = tmp_path / "odd.json"
     path.write_text(json.dumps(document), encoding="utf-8")
     (reply,) = (fact for _, fact in conversation(read(path, tmp_path)) if isinstance(fact, ModelReplied))

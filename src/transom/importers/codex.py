@@ -7,8 +7,8 @@
    (0.118 to 0.130), after the outputs (0.140 on). A total that comes while no response is open says the first form
    holds (`leads`); one that comes to an open response without usage says it does not. A reply whose usage is
    still to come is held, with what follows it, so that it is said before its results.
-3. A response that the file ends in the middle of is `Observed`, not said: no later prompt held it, and a grown file has
-   its other half. Only in the two later forms, where its `token_count` is known to be missing.
+3. A response that the file ends in the middle of is not said: no later prompt held it, and the grown file will have it
+   whole. Its lines are quarantined. Versions that write `task_started` write a `token_count` after each response.
 4. A reply without usage broke off (`aborted`) or its version counts no tokens.
 5. Roles lie: user messages hold AGENTS.md, the environment and interruption marks beside what a person typed. Those
    and developer messages are `HostSaid`.
@@ -45,7 +45,7 @@ from transom.core.event import (
     UserSaid,
 )
 from transom.importers import codex_lines as lines
-from transom.importers.draft import Compacted, Item, Note, Said, Unknown
+from transom.importers.draft import Compacted, Item, Note, Quarantined, Said, Unknown
 from transom.importers.effects import effect_of
 from transom.importers.fields import iso_ms, raw_text
 from transom.importers.mending import decode
@@ -80,14 +80,14 @@ def parse(source: Source, blobs: Blobs) -> Iterator[Item]:
 
 @dataclass(slots=True, kw_only=True)
 class _Reply:
-    """A response being read. `pieces` are its lines, should it turn out to be unfinished."""
+    """A response being read. `pieces` are its lines and its results', should it turn out to be unfinished."""
 
     uuid: str
     at: int
     model: str
     usage: Usage | None
     blocks: list[Block] = field(default_factory=list)
-    pieces: list[Said] = field(default_factory=list)
+    pieces: list[Quarantined] = field(default_factory=list)
     is_closed: bool = False
     stop_reason: str = ""
 
@@ -106,6 +106,7 @@ class _Rollout:
     reply: _Reply | None = None
     is_open: bool = False
     has_replied: bool = False
+    has_turns: bool = False
     leads: bool | None = None
     waiting: Usage | None = None
     totals: lines.Tokens | None = None
@@ -273,12 +274,13 @@ class _Rollout:
             self.waiting = None
             self.last = (self.session, uuid)
         self.reply.blocks.extend(blocks)
-        piece = Observed(kind="response_item/unfinished", raw=raw_text(record.raw))
-        self.reply.pieces.append(Said(session=self.session, uuid=f"{uuid}.open", at=at, fact=piece))
+        self.reply.pieces.append(_piece(record))
 
     def returned(self, record: Record[lines.Line], item: lines.Answer) -> None:
         if self.reply:
             self.close()
+        if self.reply:
+            self.reply.pieces.append(_piece(record))
         text, blocks = lines.result_of(self.blobs, item, record.value.payload)
         fact = ToolReturned(
             call_id=item.call_id or "",
@@ -307,6 +309,7 @@ class _Rollout:
     def event(self, record: Record[lines.Line], event: lines.ScreenEvent) -> None:
         self.observe(record, f"event_msg/{event.type}")
         self.context_limit = event.model_context_window or self.context_limit
+        self.has_turns = self.has_turns or event.type == "task_started"
         match event.type:
             case "token_count" if event.info:
                 self.context_limit = event.info.model_context_window or self.context_limit
@@ -366,10 +369,24 @@ class _Rollout:
 
     def end(self) -> None:
         reply = self.reply
-        if reply and not reply.is_closed and self.leads is False:
+        if reply and self.is_unfinished(reply):
             self.reply = None
             self.out.extend(reply.pieces)
-            self.out.extend(self.held)
-            self.out.append(Note(text="the last response is unfinished: it stays out of the window until it is whole"))
+            self.out.extend(item for item in self.held if not _is_result(item))
         self.flush()
         self.has_replied = bool(self.is_open or self.out)
+
+    def is_unfinished(self, reply: _Reply) -> bool:
+        """Whether the file ends before the response's `token_count`, or before a response that it led is whole."""
+        if reply.usage:
+            return not (reply.blocks and isinstance(reply.blocks[-1], Text))
+        return self.has_turns if self.leads is None else not self.leads
+
+
+def _piece(record: Record[lines.Line]) -> Quarantined:
+    why = "part of a response that the file ends in: it is read when the file has the rest"
+    return Quarantined(line=record.line, why=why, raw=raw_text(record.raw))
+
+
+def _is_result(item: Item) -> bool:
+    return isinstance(item, Said) and isinstance(item.fact, ToolReturned)

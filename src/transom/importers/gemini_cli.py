@@ -29,7 +29,7 @@ from transom.core.event import (
     Usage,
     UserSaid,
 )
-from transom.importers.draft import Item, Said, Unknown
+from transom.importers.draft import Item, Note, Said, Unknown
 from transom.importers.effects import effect_of
 from transom.importers.fields import image, iso_ms, raw_text
 from transom.importers.mending import decode
@@ -145,8 +145,10 @@ def parse(source: Source, blobs: Blobs) -> Iterator[Item]:
         title=session.summary,
     )
     yield reader.said("session", iso_ms(session.start), opened)
-    for raw, message in messages:
-        if message is None:
+    for number, (raw, message) in enumerate(messages, 1):
+        if message and number == len(messages) and _is_being_written(message):
+            yield Note(text="the last message is being written: it is read when it is whole")
+        elif message is None:
             yield from reader.strange(raw)
         elif message.type == "user":
             yield from reader.user(message)
@@ -251,6 +253,11 @@ def _read(raw: msgspec.Raw, decoder: msgspec.json.Decoder[T]) -> T | None:
         return decode(bytes(raw), decoder)[0]
     except (msgspec.DecodeError, RecursionError):
         return None
+
+
+def _is_being_written(message: _Message) -> bool:
+    """Whether a call of the message still runs."""
+    return any(call.result is None for call in message.calls)
 
 
 def _is_reference(block: Block) -> bool:

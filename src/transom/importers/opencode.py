@@ -38,7 +38,7 @@ from transom.core.event import (
     UserSaid,
 )
 from transom.importers import opencode_parts as shape
-from transom.importers.draft import Cleared, Compacted, Item, Said, Unknown
+from transom.importers.draft import Cleared, Compacted, Item, Note, Said, Unknown
 from transom.importers.effects import effect_of
 from transom.importers.fields import image, raw_text
 from transom.importers.source import Source
@@ -77,8 +77,13 @@ def parse(source: Source, blobs: Blobs) -> Iterator[Item]:
     export = source.document(shape.EXPORT)
     reader = _Reader(session=export.info, blobs=blobs)
     yield from reader.opening(export.messages)
-    for message in export.messages:
+    *earlier, last = export.messages or (shape.Message(info=msgspec.Raw(b"null")),)
+    for message in earlier:
         yield from reader.message(message)
+    if _is_being_written(last):
+        yield Note(text="the last message is being written: it is read when it is whole")
+    elif export.messages:
+        yield from reader.message(last)
     yield from reader.cleared(None)
     yield from reader.reverted()
 
@@ -139,9 +144,9 @@ class _Reader:
             return
         yield from self.cleared(info.time.created)
         self.starts.setdefault(info.id, self.last)
-        yield self.said(f"{info.id}.info", info.time.created, Observed(kind="message", raw=raw_text(message.info)))
         parts = [(part, raw) for raw in message.parts if (part := shape.read(raw, shape.PART))]
         if info.role == "assistant":
+            yield self.said(f"{info.id}.info", info.time.created, Observed(kind="message", raw=raw_text(message.info)))
             yield from self.answered(info, parts)
         else:
             yield from self.said_to(info, parts)
@@ -304,6 +309,12 @@ class _Reader:
             )
             key = f"{session}~{revert.message_id}"
             yield Said(session=key, uuid="session", at=0, fact=opened, parent=(session, parent))
+
+
+def _is_being_written(message: shape.Message) -> bool:
+    """Whether the model still answers: no later prompt held the message, and the next export will say more."""
+    info = shape.read(message.info, shape.INFO)
+    return bool(info and info.role == "assistant" and not info.time.completed and not info.error and not info.finish)
 
 
 def _is_unsent(part: shape.Part) -> bool:

@@ -58,6 +58,7 @@ class _Tokens(msgspec.Struct):
 
 class Time(msgspec.Struct):
     created: int = 0
+    completed: int = 0
     start: int = 0
     end: int = 0
     compacted: int = 0
