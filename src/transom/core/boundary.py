@@ -104,6 +104,8 @@ class _Desk:
         self.counts = state.window.counts
         self.changed: dict[int, Item] = {}
         self.fixed = head_tokens(state) + tail_tokens
+        self.added: list[int] = []
+        """The seqs these messages will have (an append fails if the log's head has moved): a new window keeps them."""
         self.pending = 0
         """Tokens of facts that add to the window and have no item yet (host results, reminders)."""
 
@@ -132,8 +134,7 @@ class _Desk:
     def settle(self) -> None:
         for call_id in self.state.window.calls:
             block = ToolResultRaw(text="[no result: this call did not finish]", tokens=9, content="prose")
-            self.facts.append(ToolReturned(call_id=call_id, blocks=(block,), is_error=True, effect="none", by="host"))
-            self.pending += self.tokens(counts_of((block,)), 1)
+            self.add(ToolReturned(call_id=call_id, blocks=(block,), is_error=True, effect="none", by="host"))
 
     def dispose(self) -> None:
         words = self.state.words
@@ -186,8 +187,13 @@ class _Desk:
     def say(self, kind: str, text: str) -> None:
         found = self.measure(text)
         block = Text(text=text, tokens=found.tokens, content=found.content)
-        self.facts.append(HostSaid(kind="reminder" if kind == "reminder" else "fallback", blocks=(block,)))
-        self.pending += self.tokens(counts_of((block,)), 1)
+        self.add(HostSaid(kind="reminder" if kind == "reminder" else "fallback", blocks=(block,)))
+
+    def add(self, fact: ToolReturned | HostSaid) -> None:
+        """A message of the host's own."""
+        self.added.append(self.state.seq + 1 + len(self.facts))
+        self.facts.append(fact)
+        self.pending += self.tokens(counts_of(fact.blocks), 1)
 
     # -- rewriting
 
@@ -352,7 +358,7 @@ class _Desk:
     def open(
         self, cause: WindowCause, before: int, head: tuple[int, ...], made: tuple[Seed, ...], kept: Sequence[int]
     ) -> None:
-        seqs = tuple(self.items[place].seq for place in kept if self.items[place].seq)
+        seqs = (*(self.items[place].seq for place in kept if self.items[place].seq), *self.added)
         total = NOTHING
         for one in made:
             total = add_counts(total, counts_of(one.blocks))

@@ -136,7 +136,7 @@ def _is_mask(block: ToolResultRef) -> bool:
 def prunes(items: Iterable[Item]) -> list[Replacement]:
     """Drop the thoughts of `items`, and what the provider counted of a reply but did not show (an index behind the last
     block stands for that)."""
-    found = []
+    found: list[Replacement] = []
     for item in items:
         if item.role != "assistant" or not item.seq:
             continue

@@ -14,7 +14,7 @@ from itertools import count
 import msgspec
 
 from transom.core.block import Block, Text, ToolCall
-from transom.core.boundary import head_tokens
+from transom.core.boundary import head_tokens, prompt_tokens
 from transom.core.budget import Limits
 from transom.core.event import (
     BlockReplaced,
@@ -28,7 +28,7 @@ from transom.core.event import (
     WindowOpened,
 )
 from transom.core.policy import Policy
-from transom.core.state import Item, counts_of
+from transom.core.state import NOTHING, Item, add_counts, counts_of
 from transom.core.wire import Dialect
 from transom.errors import OverBudget
 from transom.lab.recall import RECALL_TOKENS, block_text, excerpt
@@ -48,6 +48,8 @@ class Step:
     """Tokens of the prompt that are the same bytes as the last request's, from the start."""
     head: int
     """Tokens of the head."""
+    pinned: int
+    """Tokens of head and first message: `P` of the cost model."""
     blocks: int
     """Content blocks behind the kept ones, for a cache that looks back only so far."""
     tail: int
@@ -59,6 +61,8 @@ class Step:
     seed: int
     """Seed tokens, where a window opened."""
     recalls: int
+    aside: int
+    """Of the recalls, those that found no room in the window."""
     seq: int
     """The recorded reply it asks for."""
 
@@ -129,7 +133,8 @@ class _Run:
         self.session.state.drop_votes = script.drop_votes
         self.seqs: dict[int, int] = {script.events[0].seq: 1}
         self.blocks: dict[int, tuple[Block, ...]] = {}
-        self.recalled: dict[str, int] = {}
+        self.recalled: list[tuple[int, str]] = []
+        self.aside = 0
         self.seed_text = ""
         self.asked_at = 0
         self.checked_words = 0
@@ -174,6 +179,7 @@ class _Run:
         if opened:
             self._window_opened()
         self._check_words()
+        self.aside = 0
         recalls = self._handles(reply.seq)
         prepared = self.session.request()
         fact = reply.fact
@@ -187,6 +193,7 @@ class _Run:
                 tokens=prepared.tokens,
                 kept=self._kept(prepared),
                 head=head_tokens(self.session.state),
+                pinned=self._pinned(),
                 blocks=len(self.session.state.window.items) - prepared.wire.ends[prepared.verdict.kept],
                 tail=prepared.tail_tokens,
                 output=output,
@@ -196,12 +203,20 @@ class _Run:
                 causes=tuple(one.cause for one in opened),
                 seed=sum(self._tokens(block) for one in opened for seed in one.seed for block in seed.blocks),
                 recalls=recalls,
+                aside=self.aside,
                 seq=reply.seq,
             )
         )
 
     def _tokens(self, block: Block) -> int:
         return self.session.state.calibration.estimate(counts_of((block,)))
+
+    def _pinned(self) -> int:
+        state = self.session.state
+        words = NOTHING
+        for item in state.first:
+            words = add_counts(words, item.counts)
+        return head_tokens(state) + state.calibration.estimate(words, len(state.first))
 
     def _kept(self, prepared: Prepared) -> int:
         if not prepared.verdict.head_kept:
@@ -230,8 +245,7 @@ class _Run:
 
     def _is_visible(self, literal: str, seq: int) -> bool:
         window = self.session.state.window
-        at = self.recalled.get(literal)
-        if at is not None and at in window.place:
+        if any(literal in text for seq, text in self.recalled if seq in window.place):
             return True
         for source, _ in self.script.index.before(literal, seq):
             place = window.place.get(self.seqs.get(source, 0))
@@ -249,10 +263,13 @@ class _Run:
             text = excerpt(literal, whole, lambda part: self.counter.measure(part).tokens)
             if not text:
                 continue
-            tokens = round(RECALL_TOKENS / self.session.state.calibration.ratios[0])
-            block = Text(text=text, tokens=tokens)
+            state = self.session.state
+            if prompt_tokens(state) + RECALL_TOKENS > self.session.rules.bounds.hard:
+                self.aside += 1  # no room is left beside the newest message: looked up in a request of its own
+                return True
+            block = Text(text=text, tokens=round(RECALL_TOKENS / state.calibration.ratios[0]))
             (placed,) = self.session.append(HostSaid(kind="recall", blocks=(block,)))
-            self.recalled[literal] = placed.seq
+            self.recalled.append((placed.seq, text))
             return True
         return False
 
@@ -260,6 +277,7 @@ class _Run:
 
     def _window_opened(self) -> None:
         items = self.session.state.window.items
+        self.recalled = [(seq, text) for seq, text in self.recalled if seq in self.session.state.window.place]
         self.seed_text = "\n".join(block_text(block) for item in items if not item.seq for block in item.blocks)
         shown = "\n".join(block_text(block) for item in items if item.role != "tool" for block in item.blocks)
         for text, is_kept in self.arm.constraints.items():

@@ -96,7 +96,8 @@ def recorded_figures(script: Script, price: Price) -> Recorded:
 def _cost(step: Step, cached: int, price: Price) -> float:
     """The cost model's price of a request; the tail is never written to the cache."""
     body = request_cost(price, prompt=step.tokens - step.tail, cached=min(cached, step.tokens - step.tail))
-    return body + (step.tail * price.input + step.output * price.output) / 1_000_000
+    aside = request_cost(price, prompt=step.aside * RECALL_TOKENS, cached=0)
+    return aside + body + (step.tail * price.input + step.output * price.output) / 1_000_000
 
 
 def _prefix_kept(steps: Sequence[Step]) -> float:
@@ -108,7 +109,7 @@ def _modelled(script: Script, recalls: int) -> tuple[str, ...]:
     found = ["cached tokens: simulated by the provider's published rules"]
     if script.unseen_tokens:
         found.append(
-            f"head: {script.unseen_tokens:,} tokens that the recording does not hold, taken from the first reported prompt"
+            f"head: {script.unseen_tokens:,} tokens of it, which the recording lacks, are from the first reported prompt"
         )
     elif not any(script.usages):
         found.append("head: only what the recording holds; no usage was reported to infer the rest from")
