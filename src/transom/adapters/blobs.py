@@ -34,7 +34,9 @@ class DirBlobs:
         if self._is_whole(path, len(data), artifact_id):
             return artifact_id
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for folder in (path.parent.parent, path.parent):
+                folder.mkdir(mode=0o700, exist_ok=True)
             self._write(path, data)
         except OSError as error:
             raise Unwritable(f"{path}: the body could not be stored: {error.strerror}") from error

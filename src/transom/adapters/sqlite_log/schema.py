@@ -81,6 +81,8 @@ def mended(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise _ours(path, error) from error
+    except UnicodeDecodeError as error:  # SQLite quotes a damaged name in its message, and Python cannot read that
+        raise LogDamaged(f"{path}: is damaged where its tables are described; restore the file from a copy") from error
 
 
 def is_passing(error: sqlite3.Error) -> bool:
