@@ -273,7 +273,7 @@ def _last_of_traceback(text: str, end: int) -> str:
 
 _FENCE = re.compile(r"^[ \t]*(```+|~~~+).*?(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _ITEM = re.compile(r"[ \t]*(?:[-*+•]|\d{1,3}[.)、]|[(（]\d{1,2}[)）]|[一二三四五六七八九十]{1,3}、)[ \t]*(?=\S)")
-_STOP = re.compile(r"[.!?]+[\"')\]]*(?=\s)|[。！？；]+[”’」）]*")
+_STOP = re.compile(r"(?<![.!?])[.!?]+[\"')\]]*(?=\s)|[。！？；]+[”’」）]*")
 _PASTED = re.compile(
     r"\s*(?:\d{4}-\d\d-\d\d[T ]\d|\[?\d\d:\d\d:\d\d|\[?(?:INFO|DEBUG|WARN|WARNING|TRACE|ERROR)\b|at \S+ ?\(|File \""
     r"|>>> |\$ |@@ |diff --git|[+-]{3} |Traceback|</?\w+"
@@ -331,29 +331,31 @@ def _sentences(text: str) -> Iterator[str]:
 
 def _paragraphs(text: str) -> Iterator[tuple[str, bool]]:
     """(slice, is it a list item). A line goes on the one before it if it is indented below an item or wrapped."""
-    start, end, is_item = 0, 0, False
-    at = 0
+    start = end = at = 0
+    above, is_item = "", False
     while at < len(text):
         stop = _line_end(text, at)
         line = text[at:stop]
         item = _ITEM.match(line)
-        is_pasted = (
-            _PASTED.match(line[:_MAX_LINE]) is not None or _ERROR_LINE.match(line.strip()[:_MAX_LINE]) is not None
-        )
-        goes_on = not item and line.strip() and end > start and _goes_on(text[start:end], line, is_item=is_item)
-        if is_pasted or not goes_on:
+        is_words = not line.isspace() and line != "" and not _is_pasted(line)
+        if not is_words or item or start == end or not _goes_on(above, line, is_item=is_item):
             if end > start:
                 yield text[start:end], is_item
-            start, end, is_item = at, at, item is not None
-        if line.strip() and not is_pasted:
-            start, end = (start if end > start else at + (item.end() if item else 0)), stop
-        at = stop + 1
+            start = end = at + (item.end() if item else 0)
+            is_item = item is not None
+        if is_words:
+            end = stop
+        above, at = line, stop + 1
     if end > start:
         yield text[start:end], is_item
+
+
+def _is_pasted(line: str) -> bool:
+    head = line[:_MAX_LINE]
+    return _PASTED.match(head) is not None or _ERROR_LINE.match(head.strip()) is not None
 
 
 def _goes_on(above: str, line: str, *, is_item: bool) -> bool:
     if is_item:
         return line[:1] in " \t"
-    last = above[above.rfind("\n") + 1 :]
-    return len(last) >= 50 and not last.rstrip().endswith((".", "!", "?", ":", "。", "！", "？", "："))
+    return len(above) >= 50 and not above.rstrip().endswith((".", "!", "?", ":", "。", "！", "？", "："))
