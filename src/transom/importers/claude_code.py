@@ -21,11 +21,11 @@ import msgspec
 from transom.core import canon
 from transom.core.block import Block, Text, ToolResultRaw
 from transom.core.event import HostSaid, Observed, Seed, SessionOpened, UserSaid
+from transom.importers.claude_lines import LINE, Line, agent_step, attachment_of, message_of, words
 from transom.importers.claude_message import SYNTHETIC, Message, Result, blocks, is_injected, results
 from transom.importers.claude_thread import OPENED, Thread
 from transom.importers.draft import Cleared, Compacted, Item, Note, Quarantined, Said, Unknown
 from transom.importers.fields import iso_ms, raw_text
-from transom.importers.mending import decode
 from transom.importers.source import Record, Source
 from transom.ports import Blobs
 
@@ -35,7 +35,7 @@ FORMAT = "claude-code"
 
 _PREFACE = 400
 """Records looked at before the first is said, for the model, the title and the workspace. In the recorded sessions
-the first reply stands within the first 60."""
+the first reply stands within the first 20."""
 
 _SNIFFED = 60
 _CLEARED = "[Old tool result content cleared]"
@@ -57,98 +57,15 @@ _SILENT = frozenset(
 )
 """Record types that are known and were never sent to the model."""
 
-_SPOKEN = frozenset(
-    {
-        "skill_listing",
-        "mcp_instructions_delta",
-        "agent_listing_delta",
-        "deferred_tools_delta",
-        "hook_additional_context",
-        "edited_text_file",
-        "diagnostics",
-        "task_reminder",
-        "todo_reminder",
-    }
-)
-"""Attachments whose words the client puts before the model."""
-
-
-class _Compact(msgspec.Struct, frozen=True):
-    preTokens: int | None = 0  # noqa: N815 - the client's own name
-
-
-class _Micro(msgspec.Struct, frozen=True):
-    compactedToolIds: tuple[str, ...] = ()  # noqa: N815
-
-
-class _Attachment(msgspec.Struct, frozen=True):
-    type: str = ""
-    prompt: msgspec.Raw = msgspec.Raw(b'""')
-    commandMode: str = ""  # noqa: N815
-    filename: str = ""
-    content: msgspec.Raw = msgspec.Raw(b"")
-    addedBlocks: tuple[str, ...] = ()  # noqa: N815
-    addedLines: tuple[str, ...] = ()  # noqa: N815
-    snippet: str = ""
-    files: msgspec.Raw = msgspec.Raw(b"")
-
-
-class _Nested(msgspec.Struct, frozen=True):
-    type: str = ""
-    uuid: str = ""
-    timestamp: str = ""
-    message: Message | None = None
-
-
-class _Progress(msgspec.Struct, frozen=True):
-    type: str = ""
-    agentId: str = ""  # noqa: N815
-    message: msgspec.Raw = msgspec.Raw(b"")
-
-
-class _Line(msgspec.Struct, frozen=True):
-    """The fields that are used of any record."""
-
-    type: str = ""
-    subtype: str | None = None
-    uuid: str = ""
-    parentUuid: str | None = None  # noqa: N815
-    logicalParentUuid: str | None = None  # noqa: N815
-    sessionId: str | None = ""  # noqa: N815
-    agentId: str | None = ""  # noqa: N815
-    timestamp: str | None = ""
-    cwd: str | None = ""
-    version: str | None = ""
-    isSidechain: bool | None = None  # noqa: N815
-    isMeta: bool | None = False  # noqa: N815
-    isCompactSummary: bool | None = False  # noqa: N815
-    message: msgspec.Raw = msgspec.Raw(b"")
-    toolUseResult: msgspec.Raw = msgspec.Raw(b"")  # noqa: N815
-    compactMetadata: _Compact | None = None  # noqa: N815
-    microcompactMetadata: _Micro | None = None  # noqa: N815
-    attachment: msgspec.Raw = msgspec.Raw(b"")
-    data: msgspec.Raw = msgspec.Raw(b"")
-    summary: str | None = ""
-    aiTitle: str | None = ""  # noqa: N815
-    customTitle: str | None = ""  # noqa: N815
-
-
-_LINE = msgspec.json.Decoder(_Line)
-_MESSAGE = msgspec.json.Decoder(Message)
-_NESTED = msgspec.json.Decoder(_Nested)
-_PROGRESS = msgspec.json.Decoder(_Progress)
-_ATTACHMENT = msgspec.json.Decoder(_Attachment)
-_TEXT = msgspec.json.Decoder(str)
-
 
 def sniff(source: Source) -> bool:
     """A JSONL file with a conversation record of Claude Code among its first ones."""
     if not source.head(512).lstrip(b"\xef\xbb\xbf \t\r\n\0").startswith(b"{"):
         return False
-    return any(_is_marked(record) for record in islice(source.lines(_LINE), _SNIFFED))
+    return any(_is_marked(record) for record in islice(source.lines(LINE), _SNIFFED))
 
 
-def _is_marked(record: Record[_Line] | Quarantined | Note) -> bool:
+def _is_marked(record: Record[Line] | Quarantined | Note) -> bool:
     if not isinstance(record, Record):
         return False
     line = record.value
@@ -159,7 +76,7 @@ def parse(source: Source, blobs: Blobs) -> Iterator[Item]:
     """Every fact of the file, in the order the model saw things."""
     reader = _Reader(blobs, _preface(source))
     yield from reader.open()
-    for record in source.lines(_LINE):
+    for record in source.lines(LINE):
         if isinstance(record, Record):
             yield from reader.take(record)
         else:
@@ -179,7 +96,7 @@ class _Preface:
 
 def _preface(source: Source) -> _Preface:
     session = parent = version = model = workspace = summary = title = ""
-    for record in islice(source.lines(_LINE), _PREFACE):
+    for record in islice(source.lines(LINE), _PREFACE):
         if not isinstance(record, Record):
             continue
         line = record.value
@@ -191,7 +108,7 @@ def _preface(source: Source) -> _Preface:
         summary = summary or line.summary or ""
         title = line.customTitle or title or line.aiTitle or ""
         if line.type == "assistant":
-            said = _decoded(line.message)
+            said = message_of(line.message)
             model = said.model if said and said.model != SYNTHETIC else ""
             if model:
                 break
@@ -203,13 +120,6 @@ def _preface(source: Source) -> _Preface:
         workspace=workspace,
         title=title or summary,
     )
-
-
-def _decoded(raw: msgspec.Raw) -> Message | None:
-    try:
-        return decode(bytes(raw), _MESSAGE)[0]
-    except msgspec.DecodeError:
-        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,7 +166,7 @@ class _Reader:
         for thread in self._threads:
             yield from thread.close()
 
-    def take(self, record: Record[_Line]) -> Iterator[Item]:
+    def take(self, record: Record[Line]) -> Iterator[Item]:
         """One record."""
         line = record.value
         name = line.uuid or f"L{record.line}"
@@ -265,9 +175,9 @@ class _Reader:
         if line.type in {"user", "assistant"} and not line.isCompactSummary:
             yield from self._end_boundary()
         match line.type:
-            case "user" if (message := _decoded(line.message)) is not None:
+            case "user" if (message := message_of(line.message)) is not None:
                 yield from self._user(line, name, at, node, message)
-            case "assistant" if (message := _decoded(line.message)) is not None:
+            case "assistant" if (message := message_of(line.message)) is not None:
                 yield from self._assistant(line, name, at, node, message)
             case "attachment":
                 yield from self._attachment(record, name, at, node.thread)
@@ -284,7 +194,7 @@ class _Reader:
 
     # -- where a record belongs
 
-    def _node(self, line: _Line) -> _Node:
+    def _node(self, line: Line) -> _Node:
         parent = line.parentUuid or line.logicalParentUuid
         found = self._nodes.get(parent) if parent else None
         return found or _Node(thread=self._main, uuid=self._main.last, turn=self._main.turn)
@@ -293,7 +203,7 @@ class _Reader:
         """The record `name` said something: what names it as its parent continues from there."""
         self._nodes[name] = _Node(thread=thread, uuid=thread.last, turn=thread.turn)
 
-    def _thread(self, line: _Line, name: str, at: int, node: _Node) -> Generator[Item, None, Thread]:
+    def _thread(self, line: Line, name: str, at: int, node: _Node) -> Generator[Item, None, Thread]:
         """The thread to say something in: a fork if the record rewinds, a child if it starts a sub-agent."""
         if line.isSidechain and node.thread is self._main and not self._preface.parent:
             child = Thread(f"{self._main.session}/{name}", caller=self._main)
@@ -332,7 +242,7 @@ class _Reader:
 
     # -- what a record says
 
-    def _user(self, line: _Line, name: str, at: int, node: _Node, message: Message) -> Iterator[Item]:
+    def _user(self, line: Line, name: str, at: int, node: _Node, message: Message) -> Iterator[Item]:
         found = results(message.content, self._blobs)
         for number, result in enumerate(found):
             uuid = f"{name}.{number}" if number else name
@@ -368,7 +278,7 @@ class _Reader:
         yield from thread.say(Said(session=thread.session, uuid=uuid, at=at, fact=fact))
         thread.last = uuid
 
-    def _assistant(self, line: _Line, name: str, at: int, node: _Node, message: Message) -> Iterator[Item]:
+    def _assistant(self, line: Line, name: str, at: int, node: _Node, message: Message) -> Iterator[Item]:
         if message.model == SYNTHETIC:
             said = blocks(message.content, self._blobs)
             yield from self._say(node.thread, name, at, said, is_typed=False)
@@ -383,7 +293,7 @@ class _Reader:
         for call_id in [call_id for call_id in self._early if call_id in thread.names]:
             yield from self._late(thread, self._early.pop(call_id))
 
-    def _system(self, record: Record[_Line], name: str, at: int, thread: Thread) -> Iterator[Item]:
+    def _system(self, record: Record[Line], name: str, at: int, thread: Thread) -> Iterator[Item]:
         line = record.value
         kind = f"system:{line.subtype or ''}"
         if line.subtype == "compact_boundary":
@@ -420,10 +330,9 @@ class _Reader:
                     yield from thread.close()
             yield boundary
 
-    def _attachment(self, record: Record[_Line], name: str, at: int, thread: Thread) -> Iterator[Item]:
-        try:
-            attachment = decode(bytes(record.value.attachment), _ATTACHMENT)[0]
-        except msgspec.DecodeError:
+    def _attachment(self, record: Record[Line], name: str, at: int, thread: Thread) -> Iterator[Item]:
+        attachment = attachment_of(record.value)
+        if attachment is None:
             yield Unknown(kind="attachment")
             yield self._observed(thread, name, at, "attachment", record.raw)
             return
@@ -431,15 +340,15 @@ class _Reader:
             said = blocks(attachment.prompt, self._blobs)
             is_typed = attachment.commandMode == "prompt" and not is_injected(_first_text(said))
             yield from self._say(thread, name, at, said, is_typed=is_typed)
-        elif words := _words(attachment):
-            yield from self._say(thread, name, at, (Text(text=words),), is_typed=False)
+        elif spoken := words(attachment):
+            yield from self._say(thread, name, at, (Text(text=spoken),), is_typed=False)
         else:
             yield self._observed(thread, name, at, f"attachment:{attachment.type}", record.raw)
             return
         self._stand(name, thread)
 
-    def _progress(self, record: Record[_Line], name: str, at: int, node: _Node) -> Iterator[Item]:
-        nested = _agent_step(record.value.data)
+    def _progress(self, record: Record[Line], name: str, at: int, node: _Node) -> Iterator[Item]:
+        nested = agent_step(record.value.data)
         if nested is None:
             yield self._observed(node.thread, name, at, "progress", record.raw)
             return
@@ -468,37 +377,3 @@ class _Reader:
 
 def _first_text(said: tuple[Block, ...]) -> str:
     return next((block.text for block in said if isinstance(block, Text)), "")
-
-
-def _agent_step(data: msgspec.Raw) -> tuple[str, _Nested, Message] | None:
-    """The record of a sub-agent inside a progress record."""
-    if b'"agentId"' not in bytes(data):
-        return None
-    try:
-        progress = decode(bytes(data), _PROGRESS)[0]
-        step = decode(bytes(progress.message), _NESTED)[0]
-    except msgspec.DecodeError:
-        return None
-    if not progress.agentId or step.message is None or step.type not in {"user", "assistant"}:
-        return None
-    return progress.agentId, step, step.message
-
-
-def _words(attachment: _Attachment) -> str:
-    """The text of an attachment, empty for one that carries none (the client renders those from its own state)."""
-    if attachment.type not in _SPOKEN:
-        return ""
-    content = bytes(attachment.content)
-    if content.startswith(b'"'):
-        content_text = decode(content, _TEXT)[0]
-    else:
-        content_text = raw_text(content)
-    parts = (
-        attachment.filename,
-        content_text,
-        raw_text(attachment.files),
-        *attachment.addedBlocks,
-        *attachment.addedLines,
-        attachment.snippet,
-    )
-    return "\n".join(part for part in parts if part)
