@@ -1,1 +1,109 @@
-"""The command line: one file per command; parse, call, print."""
+"""The command line: one file a command, each parses, calls and prints.
+
+    exit 0    done
+    exit 1    something stored is damaged, or a rule said no
+    exit 2    the input or the call cannot be used
+    exit 130  interrupted; the store is as it was after the last whole append
+
+Nothing heavy is imported before it is needed: `transom --help` loads no command.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from io import TextIOWrapper
+from typing import TYPE_CHECKING
+
+from transom.errors import KernelError, UsageError
+
+if TYPE_CHECKING:
+    from cyclopts import App
+
+__all__ = ["COMMANDS", "main"]
+
+COMMANDS = {
+    "replay": "Replay recorded sessions under several policies: tokens, price, boundaries, what was lost.",
+    "sessions": "List the stored sessions.",
+    "show": "Show a session's events, one event whole, or the exact window at any point.",
+    "search": "Find words, identifiers or error strings in every stored session.",
+    "verify": "Re-derive the digest chains and name the first bad place.",
+    "export": "Write a session as event lines with their digests, or as text for people.",
+}
+
+_HELP = """Keeps a long-running agent in a small, clean window; everything that happened stays in a verifiable log.
+
+Reads the sessions of Claude Code, Codex, opencode, pi, Gemini CLI, Copilot CLI, OpenHands, SWE-agent, mini-swe-agent,
+Inspect, Terminal-Bench, and plain OpenAI or Anthropic message lists: files, folders, gz, zst, tar, zip."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code. Only here is everything caught: a person gets a sentence, never a
+    traceback (TRANSOM_TRACEBACK=1 shows it)."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    try:
+        return _run(sys.argv[1:] if arguments is None else list(arguments))
+    except KeyboardInterrupt:
+        _complain("interrupted; what was stored so far is whole, and the next run goes on from there")
+        return 130
+    except UsageError as error:
+        _complain(str(error))
+        return 2
+    except KernelError as error:
+        _complain(str(error))
+        return 1
+    except BrokenPipeError:
+        # Whoever read our output has what it wanted (`| head`); without this the interpreter complains at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:  # noqa: BLE001 - the edge: a sentence for a person, the traceback on request
+        if os.environ.get("TRANSOM_TRACEBACK"):
+            traceback.print_exc()
+        _complain(
+            f"this should not happen: {type(error).__name__}: {error}; "
+            "TRANSOM_TRACEBACK=1 shows where, for a report to the authors"
+        )
+        return 1
+
+
+def _run(arguments: list[str]) -> int:
+    from cyclopts import CycloptsError
+
+    try:
+        result = _app()(arguments)
+    except CycloptsError as error:
+        raise UsageError(f"{error}; `transom --help` and `transom COMMAND --help` say how to call it") from None
+    return result if isinstance(result, int) else 0
+
+
+def _app() -> App:
+    from cyclopts import App
+
+    app = App(
+        name="transom",
+        help=_HELP,
+        version=_version,
+        help_format="plaintext",
+        exit_on_error=False,
+        print_error=False,
+        result_action="return_value",
+    )
+    for name, words in COMMANDS.items():
+        app.command(f"transom.cli.{name}:{name}", name=name, help=words)
+    return app
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return f"transom {version('transom')}"
+
+
+def _complain(sentence: str) -> None:
+    from transom.cli.terminal import say
+
+    say(f"transom: {sentence}", style="red")

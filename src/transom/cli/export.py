@@ -1,0 +1,85 @@
+"""`transom export`: a session as event lines anyone can verify, or as text for people."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from transom import compose
+from transom.cli.files import check_target, write
+from transom.cli.naming import find_session
+from transom.cli.reading import speaker, whole
+from transom.cli.terminal import printable, printable_lines, when
+from transom.core.canon import envelope, plain_text
+from transom.core.event import Event, Observed, ToolReturned, encode_fact
+from transom.ports import SessionRow
+
+__all__ = ["export"]
+
+
+def export(
+    session: str,
+    /,
+    *,
+    format_: Annotated[Literal["jsonl", "md"], Parameter(name="--format")] = "jsonl",
+    output: Annotated[Path, Parameter(name=("--output", "-o"))] = Path("-"),
+    store: Path | None = None,
+) -> int:
+    """Write a session: its event lines with their digests, or text for people.
+
+    A line is the event's canonical bytes with `digest` put before them: without that member it is what was digested.
+
+    Parameters
+    ----------
+    session
+        Its id, the start of it, or `latest`.
+    format_
+        `jsonl`: every event, in full. `md`: the conversation as Markdown.
+    output
+        The file; without it stdout.
+    store
+        The store's folder.
+    """
+    check_target("--output", output)
+    with compose.store(store, is_new_allowed=False) as kept:
+        row = find_session(kept.log, session)
+        events = kept.log.read(row.session_id)
+        pieces = _lines(events) if format_ == "jsonl" else _markdown(row, events)
+        write(output, b"".join(pieces))
+    return 0
+
+
+def _lines(events: Iterable[Event]) -> Iterator[bytes]:
+    for event in events:
+        digested = envelope(event.session_id, event.seq, event.uuid, event.at, encode_fact(event.fact))
+        yield b'{"digest":"%b",%b\n' % (event.digest.hex().encode(), digested[1:])
+
+
+def _markdown(row: SessionRow, events: Iterable[Event]) -> Iterator[bytes]:
+    yield f"# {printable(row.title or row.session_id)}\n\n".encode()
+    about = (row.session_id, row.agent, row.model, row.workspace, when(row.opened_at))
+    yield (" · ".join(printable(one) for one in about if one) + "\n").encode()
+    for event in events:
+        if not isinstance(event.fact, Observed):
+            yield plain_text(_section(event)).encode()
+
+
+def _section(event: Event) -> str:
+    title = f"\n## {event.seq} {speaker(event.fact)} {when(event.at)}".rstrip()
+    parts = [title]
+    for kind, text in whole(event.fact):
+        shown = printable_lines(text).strip("\n")
+        if kind.startswith("text,"):
+            parts.append(shown)
+        elif shown:
+            fence = "`" * (1 + max((len(run) for run in re.findall(r"`{2,}", shown)), default=2))
+            parts.append(f"*{kind}{' (error)' if _is_error(event) else ''}*\n\n{fence}\n{shown}\n{fence}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _is_error(event: Event) -> bool:
+    return isinstance(event.fact, ToolReturned) and event.fact.is_error

@@ -1,0 +1,120 @@
+"""Events in words: who, how much, one line of it, all of it. Text is as it was logged; printing makes it harmless."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from transom.core.block import Block, Image, Opaque, Text, Thought, ToolCall, ToolResultRaw, ToolResultRef
+from transom.core.canon import canonical
+from transom.core.event import (
+    BlockReplaced,
+    EpochOpened,
+    Fact,
+    HostSaid,
+    ModelReplied,
+    Observed,
+    RequestSent,
+    SessionOpened,
+    SourceRead,
+    ToolReturned,
+    UserSaid,
+    WindowOpened,
+    WindowRefused,
+    provenance,
+)
+from transom.core.searchable import text_of
+
+__all__ = ["block_kind", "block_words", "headline", "plain_json", "speaker", "tokens_of", "whole"]
+
+_ONE_LINE = 400
+"""Characters of a line that are looked at for a headline: more than any terminal shows."""
+
+
+def speaker(fact: Fact) -> str:
+    """Who a fact comes from; what was never shown to the model is said to be so."""
+    return "unseen" if isinstance(fact, Observed) else provenance(fact)
+
+
+def tokens_of(fact: Fact) -> int:
+    """Counted tokens of what it put before the model."""
+    if isinstance(fact, UserSaid | HostSaid | ModelReplied | ToolReturned):
+        return sum(block.tokens for block in fact.blocks)
+    if isinstance(fact, WindowOpened):
+        return sum(block.tokens for seed in fact.seed for block in seed.blocks)
+    if isinstance(fact, EpochOpened):
+        shown = sum(section.tokens for section in fact.sections) + sum(tool.tokens for tool in fact.tools)
+        return shown + fact.unseen_tokens
+    return 0
+
+
+def headline(fact: Fact) -> str:
+    """One line of it."""
+    match fact:
+        case ModelReplied():
+            calls = [f"→ {block.name} {block.arguments}" for block in fact.blocks if isinstance(block, ToolCall)]
+            said = [block.text for block in fact.blocks if isinstance(block, Text) and block.text.strip()]
+            thought = ["(thinking)" for block in fact.blocks if isinstance(block, Thought)]
+            return " ".join(_first_line(part) for part in said + calls or thought or ["(nothing)"])
+        case UserSaid() | HostSaid() | ToolReturned():
+            shown = next((line for block in fact.blocks if (line := _first_line(block_words(block)))), "(nothing)")
+            return f"error: {shown}" if isinstance(fact, ToolReturned) and fact.is_error else shown
+        case SessionOpened():
+            return f"session opened: {fact.agent} {fact.agent_version} {fact.model} {fact.workspace}"
+        case SourceRead():
+            return f"read {fact.path}: {fact.size:,} bytes of {fact.format}"
+        case Observed():
+            return f"{fact.kind}: {_first_line(fact.raw)}"
+        case EpochOpened():
+            return f"head: {len(fact.sections)} sections, {len(fact.tools)} tools, {fact.unseen_tokens:,} tokens unseen"
+        case WindowOpened():
+            return f"a new window opened: {fact.cause}, generation {fact.generation}"
+        case WindowRefused():
+            return f"no new window: {fact.reason}"
+        case BlockReplaced():
+            return f"{len(fact.targets)} blocks replaced: {fact.how}"
+        case RequestSent():
+            return f"request: {fact.verdict} {' '.join(fact.reasons)}"
+        case _:
+            return _first_line(text_of(fact)) or plain_json(fact)
+
+
+def whole(fact: Fact) -> Iterator[tuple[str, str]]:
+    """(what it is, its text) of every block; a fact without blocks is its JSON."""
+    if isinstance(fact, UserSaid | HostSaid | ModelReplied | ToolReturned):
+        for block in fact.blocks:
+            yield f"{block_kind(block)}, {block.tokens:,} tokens", block_words(block)
+    elif isinstance(fact, Observed):
+        yield fact.kind, fact.raw
+    else:
+        yield "fact", msgspec.json.format(canonical(fact), indent=2).decode("utf-8", "replace")
+
+
+def block_kind(block: Block) -> str:
+    """The block's word of the glossary."""
+    tag = type(block).__struct_config__.tag
+    return str(tag).replace("_", " ")
+
+
+def block_words(block: Block) -> str:
+    """What a reader sees of it."""
+    match block:
+        case Text() | Thought() | ToolResultRaw() | ToolResultRef():
+            return block.text
+        case ToolCall():
+            return f"{block.name} {block.arguments}"
+        case Image():
+            return f"[image {block.media_type}, {block.size:,} bytes{' ' + block.url if block.url else ''}]"
+        case Opaque():
+            return f"[{block.kind}, {len(block.raw):,} bytes of the provider's own]"
+
+
+def plain_json(fact: Fact) -> str:
+    """Canonical JSON as text."""
+    return canonical(fact).decode("utf-8", "replace")
+
+
+def _first_line(text: str) -> str:
+    start = text.lstrip()[:_ONE_LINE]
+    return start.splitlines()[0].strip() if start else ""

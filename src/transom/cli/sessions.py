@@ -1,0 +1,95 @@
+"""`transom sessions`: what is stored, newest first."""
+
+from __future__ import annotations
+
+import json as stdlib_json
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from transom import compose
+from transom.cli.reading import headline
+from transom.cli.terminal import out, printable, say, when
+from transom.core.event import UserSaid
+from transom.ports import Log, SessionRow
+
+__all__ = ["sessions"]
+
+_DIGEST = 12
+"""Hex digits of a head's digest: enough to tell any two sessions apart by eye."""
+
+_WIDE = 100
+"""Columns from which on the model and the head's digest have room."""
+
+_LENGTHS = (8, 13, 18, 23)
+
+_LOOKED_AT = 40
+"""Events looked at for the first words of a user, where a session has no title."""
+
+
+def sessions(*, json: Annotated[bool, Parameter(negative=())] = False, store: Path | None = None) -> int:
+    """List the stored sessions, the newest first.
+
+    Parameters
+    ----------
+    json
+        One array of objects instead of a table.
+    store
+        The store's folder.
+    """
+    with compose.store(store, is_new_allowed=False) as kept:
+        rows = kept.log.sessions()
+        if json:
+            plain = [msgspec.to_builtins(row) for row in rows]
+            out().print(Text(stdlib_json.dumps(plain, indent=1)), soft_wrap=True)
+        elif rows:
+            _show(kept.log, rows)
+        else:
+            say("No session is stored yet: `transom replay FILE` imports one.")
+    return 0
+
+
+def _show(log: Log, rows: list[SessionRow]) -> None:
+    console = out()
+    is_wide = console.width >= _WIDE
+    table = Table(
+        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1), header_style="bold", expand=True
+    )
+    table.add_column("session", overflow="fold")
+    table.add_column("kind", no_wrap=True)
+    if is_wide:
+        table.add_column("model", overflow="ellipsis", no_wrap=True, max_width=24)
+    table.add_column("title", overflow="ellipsis", no_wrap=True, ratio=1)
+    table.add_column("events", justify="right", no_wrap=True)
+    table.add_column("last", no_wrap=True)
+    if is_wide:
+        table.add_column("head", no_wrap=True)
+    for row, short in zip(rows, _short(rows), strict=True):
+        cells = [short, row.kind, _title(log, row), f"{row.events:,}", when(row.last_at)]
+        if is_wide:
+            cells = [*cells[:2], row.model, *cells[2:], row.head.digest[:_DIGEST]]
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    console.print(table)
+
+
+def _short(rows: list[SessionRow]) -> list[str]:
+    """The ids, cut where that leaves them different from each other: every command takes the start of an id."""
+    for length in _LENGTHS:
+        short = [row.session_id[: row.session_id.find(":") + 1 + length] for row in rows]
+        if len(set(short)) == len(rows):
+            return short
+    return [row.session_id for row in rows]
+
+
+def _title(log: Log, row: SessionRow) -> str:
+    """The title, else the user's first words."""
+    if row.title:
+        return row.title
+    first = islice(log.read(row.session_id, row.head.seq - row.events), _LOOKED_AT)
+    return next((headline(event.fact) for event in first if isinstance(event.fact, UserSaid)), "")

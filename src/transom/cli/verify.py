@@ -1,0 +1,40 @@
+"""`transom verify`: every digest is derived again, and what stands beside it is checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.text import Text
+
+from transom import compose
+from transom.cli.naming import find_session
+from transom.cli.terminal import out, printable, say
+from transom.errors import LogDamaged
+
+__all__ = ["verify"]
+
+
+def verify(session: str = "", /, *, store: Path | None = None) -> int:
+    """Re-derive the digest chains of one session or all, and name the first bad place.
+
+    Exits 1 if something does not verify.
+
+    Parameters
+    ----------
+    session
+        Its id, the start of it, or `latest`; without it every session and the file itself.
+    store
+        The store's folder.
+    """
+    with compose.store(store, is_new_allowed=False) as kept:
+        named = find_session(kept.log, session).session_id if session else None
+        found = kept.log.verify(named)
+    bad = [one for one in found if one.problem]
+    if bad:
+        for one in bad[1:]:
+            say(one.problem, style="red")
+        raise LogDamaged(bad[0].problem)
+    events = sum(one.events for one in found)
+    what = f"{printable(named)} and what it continues" if named else f"{len(found)} session{'s' * (len(found) != 1)}"
+    out().print(Text(f"{what}: {events:,} events, every digest follows from the one before."))
+    return 0

@@ -1,0 +1,146 @@
+"""The only room that names concrete adapters and importers: what stands behind each port, and where things lie.
+
+A store is a folder: `log.db` (the log), `log.search.db` (its index, may be deleted), `blobs/` (large bodies),
+`exports/` (sessions of opencode). It is the one named, else `$TRANSOM_HOME`, else the folder the system keeps for the
+data of a user's programs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from transom.adapters import anthropic
+from transom.adapters.blobs import DirBlobs
+from transom.adapters.counter import open_counter
+from transom.adapters.memory_log import MemoryLog
+from transom.adapters.policy_file import load_policy
+from transom.adapters.price_table import load_prices
+from transom.adapters.sqlite_log import SqliteLog
+from transom.core.policy import Policy
+from transom.core.pricing import PriceTable
+from transom.core.wire import Dialect
+from transom.errors import BadInput
+from transom.ports import Counter, Log
+
+if TYPE_CHECKING:
+    from transom.importers.load import Imported, Progress
+    from transom.importers.places import Recent
+
+__all__ = [
+    "Store",
+    "counter",
+    "default_store_path",
+    "dialect_for",
+    "import_file",
+    "import_recent",
+    "policy",
+    "prices",
+    "recent_sessions",
+    "sample",
+    "scratch_log",
+    "store",
+]
+
+
+class Store:
+    """A log and its blobs. Close it, or use it as a context: what was appended is then searchable at once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.blobs = DirBlobs(path / "blobs")
+        self.log = SqliteLog(path / "log.db", self.blobs)
+
+    def close(self) -> None:
+        self.log.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def store(path: Path | None = None, *, is_new_allowed: bool = True) -> Store:
+    """Open the store at `path` (None: the default one), or make it. Raises `BadInput` if there is none and none may be
+    made."""
+    folder = default_store_path() if path is None else path
+    if not is_new_allowed and path is not None and not (folder / "log.db").exists():
+        raise BadInput(f"{folder}: holds no store; name one that `transom replay --store` has written")
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"{folder}: is a file; a store is a folder")
+    return Store(folder)
+
+
+def default_store_path() -> Path:
+    named = os.environ.get("TRANSOM_HOME")
+    if named:
+        return Path(named).expanduser()
+    import platformdirs
+
+    return platformdirs.user_data_path("transom", appauthor=False)
+
+
+def counter() -> Counter:
+    return open_counter()
+
+
+def scratch_log() -> Log:
+    """An empty log that lasts as long as the process."""
+    return MemoryLog()
+
+
+def prices(file: Path | None = None) -> PriceTable:
+    """The dated table of the package; the entries of `file` are tried first."""
+    return load_prices(file)
+
+
+def policy(file: Path) -> Policy:
+    return load_policy(file)
+
+
+def dialect_for(provider: str = "", model: str = "") -> Dialect:  # noqa: ARG001 - one dialect so far
+    """How requests to a provider look on the wire. There is one renderer so far; a replay compares its bytes with
+    themselves only, so the verdicts are the same under any."""
+    return anthropic.DIALECT
+
+
+def import_file(path: Path, into: Store, *, counts: Counter, progress: Progress | None = None) -> list[Imported]:
+    """Import every transcript at `path`, a file, a folder or an archive."""
+    from transom.importers.load import load
+
+    return load(path, log=into.log, blobs=into.blobs, counter=counts, progress=progress)
+
+
+def import_recent(one: Recent, into: Store, *, counts: Counter, progress: Progress | None = None) -> list[Imported]:
+    """Import a session of a usual place. opencode's is exported first; the export stays in the store."""
+    path = one.path
+    if one.opencode_id:
+        from transom.importers.opencode_store import export
+
+        path = into.path / "exports" / f"{one.opencode_id}.json"
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.write_bytes(export(one.path, one.opencode_id))
+    return import_file(path, into, counts=counts, progress=progress)
+
+
+def recent_sessions(home: Path | None = None) -> Iterator[Recent]:
+    """Recorded sessions under the usual places of known agents, the newest first."""
+    from transom.importers.places import recent
+
+    return recent(Path.home() if home is None else home, os.environ)
+
+
+@contextmanager
+def sample() -> Iterator[Path]:
+    """A small session of our own making."""
+    folder = resources.files("transom.data").joinpath("sample")
+    with resources.as_file(folder.joinpath("fix-retry-after.jsonl.gz")) as path:
+        yield path
