@@ -321,6 +321,24 @@ def test_a_meta_line_of_another_shape_does_not_lose_the_rest(blobs: DirBlobs, tm
     assert said == [UserSaid(blocks=(Text(text="\ud83d cut"),)), UserSaid(blocks=(Text(text="whole"),))]
 
 
+@pytest.mark.parametrize(
+    ("source", "parent"),
+    [
+        ('{"subagent":{"thread_spawn":{"parent_thread_id":"thread-0","depth":1}}}', ("thread-0", "")),
+        ('{"subagent":"review"}', None),
+        ('"cli"', None),
+    ],
+)
+def test_a_rollout_of_a_sub_agent_is_a_child_of_the_thread_that_spawned_it(
+    blobs: DirBlobs, tmp_path: Path, source: str, parent: tuple[str, str] | None
+) -> None:
+    meta = '{"type":"session_meta","payload":{"id":"t","source":' + source + "}}"
+    first, *_ = items_of(written(tmp_path, meta), blobs)
+    assert isinstance(first, Said)
+    assert isinstance(first.fact, SessionOpened)
+    assert (first.fact.kind, first.parent) == ("child" if parent else "root", parent)
+
+
 def test_many_items_before_the_first_reply_are_not_held_back_for_ever(blobs: DirBlobs, tmp_path: Path) -> None:
     note = '{"type":"event_msg","payload":{"type":"warning"}}'
     path = written(tmp_path, '{"type":"session_meta","payload":{"id":"t"}}', *[note] * 1000)

@@ -15,8 +15,9 @@
 6. `compacted` holds the whole new window: its messages are the seed. No readable summary exists; the encrypted one is
    an `Opaque` block.
 7. `thread_rolled_back` takes turns off the end: what follows is a fork from before the first of them.
-8. A rollout that continues another thread (fork, sub-agent) repeats that history itself, so it is a root here. A web
-   search runs at the provider within the response: an `Opaque` block, not a call that waits for a result.
+8. A sub-agent's rollout is a file of its own: a child of the thread that spawned it, wherever that one is. It, and
+   a rollout that a person forked, repeat the history they continue, so their window is whole without the other file.
+9. A web search runs at the provider, within the response: an `Opaque` block, not a call that waits for a result.
 """
 
 from __future__ import annotations
@@ -137,7 +138,9 @@ class _Rollout:
     def opening(self) -> Iterator[Item]:
         first = next((item for item in self.out if isinstance(item, Said)), None)
         session, at = (first.session, first.at) if first else ("main", 0)
-        yield Said(session=session, uuid="session", at=at, fact=self.opened("root"))
+        spawner = lines.spawner_of(self.meta)
+        opened = self.opened("child" if spawner else "root")
+        yield Said(session=session, uuid="session", at=at, fact=opened, parent=(spawner, "") if spawner else None)
         prompt = self.meta.base_instructions
         sections = (Section(key="base_instructions", text=prompt.text),) if prompt else ()
         tools = tuple(
@@ -146,10 +149,10 @@ class _Rollout:
         )
         if sections or tools:
             yield Said(session=session, uuid="epoch", at=at, fact=EpochOpened(sections=sections, tools=tools))
-        if self.meta.forked_from_id:
+        if self.meta.forked_from_id and not spawner:
             yield Note(text=f"this rollout continues thread {self.meta.forked_from_id}, which is another file")
 
-    def opened(self, kind: Literal["root", "fork"]) -> SessionOpened:
+    def opened(self, kind: Literal["root", "fork", "child"]) -> SessionOpened:
         return SessionOpened(
             format=LOG_FORMAT,
             kind=kind,

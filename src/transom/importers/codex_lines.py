@@ -53,6 +53,7 @@ __all__ = [
     "kind_of",
     "result_of",
     "seed_of",
+    "spawner_of",
     "usage_of",
 ]
 
@@ -180,12 +181,25 @@ class _DynamicTool(msgspec.Struct):
     schema: msgspec.Raw = msgspec.field(name="inputSchema", default=msgspec.Raw(b"{}"))
 
 
+class _Spawn(msgspec.Struct):
+    parent_thread_id: str = ""
+
+
+class _SubAgent(msgspec.Struct):
+    thread_spawn: _Spawn = msgspec.field(default_factory=_Spawn)
+
+
+class _Source(msgspec.Struct):
+    subagent: _SubAgent
+
+
 class Meta(msgspec.Struct):
     id: str = ""
     cwd: str = ""
     cli_version: str = ""
     model_provider: str | None = None
     forked_from_id: str | None = None
+    source: msgspec.Raw = msgspec.Raw(b"")
     base_instructions: _Instructions | None = None
     dynamic_tools: tuple[_DynamicTool, ...] | None = None
 
@@ -218,6 +232,7 @@ META = msgspec.json.Decoder(Meta)
 TURN = msgspec.json.Decoder(Turn)
 COMPACTED = msgspec.json.Decoder(CompactedLine)
 _WRAPPED = msgspec.json.Decoder(_Wrapped)
+_SOURCE = msgspec.json.Decoder(_Source)
 _KIND = msgspec.json.Decoder(_Kind)
 
 
@@ -226,6 +241,14 @@ def kind_of(payload: msgspec.Raw) -> str:
         return decode(bytes(payload), _KIND)[0].type
     except (msgspec.DecodeError, RecursionError):
         return "?"
+
+
+def spawner_of(meta: Meta) -> str:
+    """The thread whose sub-agent this is; empty for a thread a person started, or an unknown kind of source."""
+    try:
+        return _SOURCE.decode(meta.source).subagent.thread_spawn.parent_thread_id
+    except (msgspec.DecodeError, RecursionError):
+        return ""
 
 
 def content_block(blobs: Blobs, content: Content, payload: msgspec.Raw) -> Block:
