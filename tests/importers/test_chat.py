@@ -152,7 +152,7 @@ def test_a_request_that_begins_with_the_one_before_it_continues_its_conversation
 def test_a_grown_file_keeps_its_session_and_its_uuids(tmp_path: Path) -> None:
     messages = json.loads((_DATA / "array.json").read_text())
     short, long = tmp_path / "a" / "x.json", tmp_path / "b" / "x.json"
-    for path, size in ((short, 4), (long, 6)):
+    for path, size in ((short, 3), (long, 6)):
         path.parent.mkdir()
         path.write_text(json.dumps(messages[:size]))
     before, after = _read(short, tmp_path), _read(long, tmp_path)

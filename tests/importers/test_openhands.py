@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -99,18 +100,28 @@ def test_errors_pauses_unknown_kinds_torn_files_and_the_condensers_calls_are_kep
     assert "event-00013-torn.json" in torn[0].why
 
 
-def test_a_tar_of_conversations_reads_as_its_folders(tmp_path: Path) -> None:
-    path = tmp_path / "two.tar.gz"
+def test_a_tar_of_a_conversation_reads_as_its_folder(tmp_path: Path) -> None:
+    path = tmp_path / "one.tar.gz"
     with tarfile.open(path, "w:gz") as archive:
         archive.add(_FOLDER, "a")
-        archive.add(_FOLDER / "events", "b/events")
-    items = _read(path, tmp_path / "store")
-    assert [item for item in items if isinstance(item, Said) and item.session == "conv-1"] == [
-        item for item in _read(_FOLDER, tmp_path / "store") if isinstance(item, Said)
-    ]
+    assert facts(_read(path, tmp_path / "store")) == facts(_read(_FOLDER, tmp_path / "store"))
+
+
+def test_a_conversation_without_its_state_is_named_by_its_folder_and_has_no_usage(tmp_path: Path) -> None:
+    shutil.copytree(_FOLDER / "events", tmp_path / "b" / "events")
+    items = _read(tmp_path / "b", tmp_path / "store")
     bare = facts(items, "b")
     assert bare[0] == SessionOpened(format=1, agent="openhands")
     assert [fact.usage for fact in bare if isinstance(fact, ModelReplied)] == [None, None, None]
+    (tmp_path / "b" / "base_state.json").write_text('{"id": "con')
+    torn = [item for item in _read(tmp_path / "b", tmp_path / "store") if isinstance(item, Quarantined)]
+    assert "base_state.json" in torn[0].why
+
+
+def test_a_folder_of_conversations_and_other_things_is_no_conversation(tmp_path: Path) -> None:
+    shutil.copytree(_FOLDER, tmp_path / "x" / "one")
+    (tmp_path / "x" / "notes.txt").write_text("?")
+    assert not openhands.sniff(open_source(tmp_path / "x"))
 
 
 def test_an_evaluation_instance_says_each_response_once_and_pairs_by_cause(tmp_path: Path) -> None:

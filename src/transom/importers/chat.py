@@ -173,7 +173,7 @@ def parse(source: Source, blobs: Blobs) -> Iterator[Item]:
         yield Unknown(kind="document without messages")
         return
     messages = request.messages or []
-    conversation = _Conversation(session_key(_label(source), messages[:3]), blobs)
+    conversation = _Conversation(session_key(_label(source), messages), blobs)
     yield from conversation.request(request, "m", _calls(source))
 
 
@@ -214,7 +214,7 @@ def _lines(source: Source, blobs: Blobs) -> Iterator[Item]:
         request = _Request(messages=line.value) if isinstance(line.value, list) else line.value
         if request.messages is not None:
             if running is None or not running.is_continued_by(request.messages):
-                key = session_key(f"{_label(source)}-{line.line}", request.messages[:3])
+                key = session_key(f"{_label(source)}-{line.line}", request.messages)
                 running = _Conversation(key, blobs)
             yield from running.request(request, f"{line.line}.", {})
             continue

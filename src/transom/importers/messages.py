@@ -47,6 +47,7 @@ T = TypeVar("T")
 ABSENT = msgspec.Raw(b"null")
 """The default of a raw field: the decoder has no `Raw | None`."""
 
+_REPLY = re.compile(rb'"role"\s*:\s*"assistant"')
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,")
 
 
@@ -181,9 +182,15 @@ def read_nested(raw: msgspec.Raw, decoder: msgspec.json.Decoder[T]) -> T | None:
     return read(raw if text is None else text.encode("utf-8", "replace"), decoder)
 
 
-def session_key(label: str, opening: Iterable[bytes]) -> str:
-    """A key for a source that names no session: its label and a digest of how it opens, which growth leaves alone."""
-    return f"{label}-{sha256(b''.join(opening)).hexdigest()[:12]}"
+def session_key(label: str, messages: Iterable[msgspec.Raw | bytes]) -> str:
+    """A key for a source that names no session: its label and a digest of its messages through the first reply, which
+    growth leaves alone and another run of the same task does not share."""
+    digest = sha256()
+    for raw in messages:
+        digest.update(raw)
+        if _REPLY.search(raw):
+            break
+    return f"{label}-{digest.hexdigest()[:12]}"
 
 
 def seconds_ms(seconds: float | None) -> int:

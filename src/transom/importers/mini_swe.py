@@ -138,7 +138,7 @@ def parse(source: Source, blobs: Blobs) -> Iterator[Item]:
     trajectory = _Trajectory(messages=document) if isinstance(document, list) else document
     info = read(trajectory.info, _INFO) or _Info()
     label = trajectory.instance_id or PurePosixPath(source.name.replace("!", "/")).name.partition(".traj")[0]
-    scribe = Scribe(session_key(label, trajectory.messages[:3]))
+    scribe = Scribe(session_key(label, trajectory.messages))
     opened = SessionOpened(
         format=LOG_FORMAT,
         agent=FORMAT,

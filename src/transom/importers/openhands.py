@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 
 import msgspec
 
@@ -52,13 +53,14 @@ from transom.importers.messages import (
 )
 from transom.importers.openhands_v0 import Metrics, TokenUsage
 from transom.importers.source import Source
+from transom.importers.wrapping import root_of
 from transom.ports import Blobs
 
 __all__ = ["FORMAT", "parse", "sniff"]
 
 FORMAT = "openhands"
 
-_EVENT_FILE = re.compile(r"(.*?)events/event-(\d+)-[^/]*\.json")
+_EVENT_FILE = re.compile(r"events/event-(\d+)-[^/]*\.json")
 _SILENT = frozenset(
     {
         "PauseEvent",
@@ -157,28 +159,20 @@ _OBSERVATION = msgspec.json.Decoder(_Observation)
 
 
 def sniff(source: Source) -> bool:
-    return any(_EVENT_FILE.fullmatch(path) for path in source.members()) or openhands_v0.sniff(source)
+    return root_of(source, _EVENT_FILE) is not None or openhands_v0.sniff(source)
 
 
 def parse(source: Source, blobs: Blobs) -> Iterator[Item]:
-    members = source.members()
-    conversations: dict[str, list[tuple[int, str]]] = {}
-    for path in members:
-        found = _EVENT_FILE.fullmatch(path)
-        if found is not None:
-            conversations.setdefault(found[1], []).append((int(found[2]), path))
-    if not conversations:
+    root = root_of(source, _EVENT_FILE)
+    if root is None:
         yield from openhands_v0.parse(source, blobs)
         return
-    for prefix, numbered in sorted(conversations.items()):
-        files = [members[path] for _, path in sorted(numbered)]
-        yield from _conversation(prefix, files, members, blobs)
-
-
-def _conversation(prefix: str, files: list[Source], members: dict[str, Source], blobs: Blobs) -> Iterator[Item]:
+    members = source.members()
+    numbered = [(found, path) for path in members if (found := _EVENT_FILE.fullmatch(path, len(root)))]
+    files = [members[path] for found, path in sorted(numbered, key=lambda pair: (int(pair[0][1]), pair[1]))]
     state = _BaseState()
     kept: list[Item] = []
-    base = members.get(f"{prefix}base_state.json")
+    base = members.get(f"{root}base_state.json")
     if base is not None:
         try:
             state = base.document(_BASE)
@@ -186,7 +180,7 @@ def _conversation(prefix: str, files: list[Source], members: dict[str, Source], 
             kept.append(_unreadable(base, 1, error))
     agent = read(state.agent, _AGENT) or _Agent()
     stats = read(state.stats, _STATS) or _Stats()
-    session = state.id or prefix.rstrip("/").rpartition("/")[2] or files[0].name
+    session = state.id or root.rstrip("/") or PurePosixPath(source.name).name
     telling = _Telling(Scribe(session), blobs, agent.llm.model, _usages(stats))
     folders = (tool.params.working_dir for tool in agent.tools if tool.params is not None)
     opened = SessionOpened(

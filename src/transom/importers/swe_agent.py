@@ -121,7 +121,7 @@ def parse(source: Source, blobs: Blobs) -> Iterator[Item]:
     steps = [read(raw, _STEP) or _Step() for raw in document.trajectory]
     state = (read_nested(steps[0].state, _STATE) if steps else None) or _State()
     label = config.problem_statement.id or PurePosixPath(source.name.replace("!", "/")).name.partition(".traj")[0]
-    opening = [raw for raw in document.history if b'"is_demo"' not in bytes(raw)][:3]
+    opening = [raw for raw in document.history if b'"is_demo"' not in bytes(raw)]
     telling = _Telling(Scribe(session_key(label, opening)), blobs, steps)
     opened = SessionOpened(
         format=LOG_FORMAT,

@@ -54,13 +54,14 @@ from transom.importers.messages import (
     usage_of,
 )
 from transom.importers.source import Source
+from transom.importers.wrapping import root_of
 from transom.ports import Blobs
 
 __all__ = ["FORMAT", "parse", "sniff"]
 
 FORMAT = "terminal-bench"
 
-_TRIAL_FILE = re.compile(r"(.*?)agent/(?:trajectory\.json|episode-(\d+)/(?:prompt\.txt|response\.txt|debug\.json))")
+_TRIAL_FILE = re.compile(r"agent/(?:trajectory\.json|episode-(\d+)/(?:prompt\.txt|response\.txt|debug\.json))")
 _ABOUT = ("config.json", "result.json", "exception.txt", "trial.log")
 _ABOUT_BYTES = 1 << 20
 """Kept at most of each file a trial wrote about itself, and of a prompt or reply of an episode."""
@@ -145,20 +146,13 @@ def sniff(source: Source) -> bool:
     head = source.head()
     if head:
         return head.lstrip()[:1] in {b"{", b"["} and b'"ATIF-v' in head
-    return any(_TRIAL_FILE.fullmatch(path) for path in source.members())
+    return root_of(source, _TRIAL_FILE) is not None
 
 
 def parse(source: Source, blobs: Blobs) -> Iterator[Item]:
-    members = source.members()
-    if members:
-        trials: dict[str, dict[int, dict[str, Source]]] = {}
-        for path, member in members.items():
-            found = _TRIAL_FILE.fullmatch(path)
-            if found is not None:
-                episode = trials.setdefault(found[1], {}).setdefault(int(found[2] or -1), {})
-                episode[PurePosixPath(path).name] = member
-        for prefix, episodes in sorted(trials.items()):
-            yield from _trial(prefix, episodes, members, blobs)
+    root = root_of(source, _TRIAL_FILE)
+    if root is not None:
+        yield from _trial(source, root, blobs)
         return
     document = source.document(_ANY)
     if isinstance(document, _Document):
@@ -189,31 +183,34 @@ def _trajectory(document: _Document, session: str, blobs: Blobs) -> Iterator[Ite
     yield from telling.rest()
 
 
-def _trial(
-    prefix: str, episodes: dict[int, dict[str, Source]], members: dict[str, Source], blobs: Blobs
-) -> Iterator[Item]:
-    written = episodes.pop(-1, {}).get("trajectory.json")
+def _trial(source: Source, root: str, blobs: Blobs) -> Iterator[Item]:
+    members = source.members()
+    episodes: dict[int, dict[str, Source]] = {}
+    for path, member in members.items():
+        found = _TRIAL_FILE.fullmatch(path, len(root))
+        if found is not None and found[1]:
+            episodes.setdefault(int(found[1]), {})[PurePosixPath(path).name] = member
+    written = members.get(f"{root}agent/trajectory.json")
     document: _Document | None = None
     if written is not None:
         try:
             document = written.document(_DOCUMENT)
         except BadInput as error:
             yield Note(text=f"{error}; its episodes are read instead")
-    name = prefix.rstrip("/").rpartition("/")[2] or "trial"
+    name = root.rstrip("/") or PurePosixPath(source.name).name
+    session = name if document is None else document.session_id or name
     if document is not None:
-        session = document.session_id or name
         yield from _trajectory(document, session, blobs)
+        if episodes:
+            yield Note(text=f"{name}: the requests of {len(episodes)} episodes repeat the trajectory and are not read")
     else:
-        session = name
         yield from _episodes(session, episodes, blobs)
     scribe = Scribe(session)
     for file in _ABOUT:
-        if prefix + file in members:
-            raw = members[prefix + file].head(_ABOUT_BYTES).decode("utf-8", "replace")
+        about = members.get(root + file)
+        if about is not None:
+            raw = about.head(_ABOUT_BYTES).decode("utf-8", "replace")
             yield scribe.say(Observed(kind=file, raw=raw), f"trial/{file}")
-    others = len(episodes) if document is not None else 0
-    if others:
-        yield Note(text=f"{name}: the requests of {others} episodes repeat the trajectory and are not read")
 
 
 def _episodes(session: str, episodes: dict[int, dict[str, Source]], blobs: Blobs) -> Iterator[Item]:
