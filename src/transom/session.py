@@ -139,8 +139,9 @@ class Session:
         if self.rules.policy.where != "sandwich":
             return "", 0
         text = gssc.tail(self.state, self.rules.policy, self.rules.bounds.base - prompt_tokens(self.state))
-        found = self.rules.counter.measure(text)
-        return text, self.state.calibration.estimate((found.tokens, 0, 0, 0, 0), 1) if text else 0
+        # Line by line, since most lines stand in every tail and the counter remembers short texts.
+        tokens = sum(self.rules.counter.measure(line).tokens + 1 for line in text.splitlines())
+        return text, self.state.calibration.estimate((tokens, 0, 0, 0, 0), 1) if text else 0
 
     def _retried(self, decide: Callable[[], Sequence[Draft]]) -> tuple[Event, ...]:
         for _ in range(_RETRIES):

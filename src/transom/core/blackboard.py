@@ -10,6 +10,7 @@ its share is counted in the text, with the way to get it, never silent.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import msgspec
 
@@ -19,9 +20,9 @@ from transom.core.literals import error_lines, literals
 
 __all__ = ["Blackboard", "Command", "Failure", "call_summary", "note_call", "note_result", "snapshot"]
 
-_RECENT_CALLS = 200
+_RECENT_CALLS = 100
 """Handles in use are looked for in this many newest calls; older ones are one recall away."""
-_ARGUMENT_CHARS = 2000
+_ARGUMENT_CHARS = 1000
 _FAILURE_CHARS = 600
 _SUMMARY_CHARS = 160
 
@@ -160,9 +161,14 @@ def handles(board: Blackboard) -> list[str]:
     """Literals the newest calls used, most recently used first."""
     seen: dict[str, None] = {}
     for arguments in reversed(board.recent[-_RECENT_CALLS:]):
-        for literal in literals(arguments):
-            seen.setdefault(literal.text, None)
+        for literal in _literals_of(arguments):
+            seen.setdefault(literal, None)
     return list(seen)
+
+
+@lru_cache(maxsize=4 * _RECENT_CALLS)  # windows opened one after another look at mostly the same calls
+def _literals_of(arguments: str) -> tuple[str, ...]:
+    return tuple(literal.text for literal in literals(arguments))
 
 
 def snapshot(board: Blackboard, room: int, tokens_of: Callable[[str], int]) -> str:

@@ -48,8 +48,6 @@ class Step:
     """Tokens of the prompt that are the same bytes as the last request's, from the start."""
     head: int
     """Tokens of the head."""
-    pinned: int
-    """Tokens of head and first message: `P` of the cost model."""
     blocks: int
     """Content blocks behind the kept ones, for a cache that looks back only so far."""
     tail: int
@@ -82,6 +80,8 @@ class Arm:
     unpaired: int = 0
     refused: str = ""
     events: int = 0
+    pinned: int = 0
+    """Tokens of head and first message: `P` of the cost model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +182,7 @@ class _Run:
         self.aside = 0
         recalls = self._handles(reply.seq)
         prepared = self.session.request()
+        self.arm.pinned = self.arm.pinned or self._pinned()
         fact = reply.fact
         assert isinstance(fact, ModelReplied)
         output = fact.usage.output if fact.usage else self.session.state.calibration.visible(counts_of(fact.blocks))
@@ -193,7 +194,6 @@ class _Run:
                 tokens=prepared.tokens,
                 kept=self._kept(prepared),
                 head=head_tokens(self.session.state),
-                pinned=self._pinned(),
                 blocks=len(self.session.state.window.items) - prepared.wire.ends[prepared.verdict.kept],
                 tail=prepared.tail_tokens,
                 output=output,

@@ -109,7 +109,7 @@ def _modelled(script: Script, recalls: int) -> tuple[str, ...]:
     found = ["cached tokens: simulated by the provider's published rules"]
     if script.unseen_tokens:
         found.append(
-            f"head: {script.unseen_tokens:,} tokens of it, which the recording lacks, are from the first reported prompt"
+            f"head: {script.unseen_tokens:,} tokens that the recording lacks are taken from the first reported prompt"
         )
     elif not any(script.usages):
         found.append("head: only what the recording holds; no usage was reported to infer the rest from")

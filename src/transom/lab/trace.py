@@ -113,7 +113,7 @@ def trace_of(replayed: Replayed, limit: int) -> SessionTrace:
 
 def _trace(script: Script, raw: Arm) -> Trace:
     prompts = [step.tokens for step in raw.steps]
-    pinned = raw.steps[0].pinned
+    pinned = raw.pinned
     grown = [max(0, later - earlier) for earlier, later in zip([pinned, *prompts], prompts, strict=False)]
     return Trace(
         pinned=pinned,
