@@ -38,7 +38,7 @@ from transom.core.handoff import seed
 from transom.core.policy import Policy
 from transom.core.state import NOTHING, Counts, Item, State, add_counts, counts_of, replaced
 
-__all__ = ["before_step", "head_tokens", "prompt_tokens"]
+__all__ = ["before_step", "counted_tokens", "head_tokens", "prompt_tokens"]
 
 _MIN_SEED = 300
 """o200k tokens: anchors, handoff frame and a few lines of state; a seed never gets less room."""
@@ -58,10 +58,20 @@ def head_tokens(state: State) -> int:
     return head.unseen_tokens + state.calibration.estimate((prose, code, 0, 0, 0), 0)
 
 
-def prompt_tokens(state: State) -> int:
-    """The next request without its tail, in the model's tokens."""
+def counted_tokens(state: State) -> int:
+    """The next request without its tail, in the model's tokens, by our count alone."""
     window = state.window
     return head_tokens(state) + state.calibration.estimate(window.counts, len(window.items))
+
+
+def prompt_tokens(state: State) -> int:
+    """The next request without its tail, in the model's tokens: the last reported prompt and our count of what came
+    since; our count alone where the window was rewritten since, or nothing was reported."""
+    if not state.known_prompt:
+        return counted_tokens(state)
+    window = state.window
+    added = add_counts(window.counts, state.known_counts, -1)
+    return state.known_prompt + state.calibration.estimate(added, len(window.items) - state.known_items)
 
 
 def before_step(
@@ -104,6 +114,8 @@ class _Desk:
         self.counts = state.window.counts
         self.changed: dict[int, Item] = {}
         self.fixed = head_tokens(state) + tail_tokens
+        self.off = prompt_tokens(state) - counted_tokens(state)
+        """By how much our count of the window as it stands is off the last report."""
         self.added: list[int] = []
         """The seqs these messages will have (an append fails if the log's head has moved): a new window keeps them."""
         self.pending = 0
@@ -119,7 +131,7 @@ class _Desk:
         return self.state.calibration.estimate(counts, messages)
 
     def current(self) -> int:
-        return self.fixed + self.pending + self.tokens(self.counts, len(self.items))
+        return self.off + self.fixed + self.pending + self.tokens(self.counts, len(self.items))
 
     def shown(self, place: int) -> Item:
         item = self.items[place]
@@ -239,7 +251,8 @@ class _Desk:
         counts = self.counts
         for how, found in targets:
             counts = self.overlay(how, found, counts, trial)
-        before, after = self.current(), self.fixed + self.pending + self.tokens(counts, len(self.items))
+        before = self.current()
+        after = before - self.tokens(self.counts, 0) + self.tokens(counts, 0)
         if before - after < least:
             if any(found for _, found in targets) and self.policy.how == "mask":
                 self.refuse("mask", before, after, least)

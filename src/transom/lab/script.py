@@ -14,7 +14,7 @@ from statistics import median
 
 import msgspec
 
-from transom.core.boundary import prompt_tokens
+from transom.core.boundary import counted_tokens
 from transom.core.calibration import Calibration, calibration_for
 from transom.core.event import (
     BlockReplaced,
@@ -166,12 +166,12 @@ class _Learning:
             return
         if self._is_first:
             self._is_first = False
-            self.unseen = max(0, reply.usage.prompt - prompt_tokens(self.state))
+            self.unseen = max(0, reply.usage.prompt - counted_tokens(self.state))
             self.state.head.unseen_tokens = self.unseen
             return
         if self._is_whole:
             check = CountCheck(
-                step=self.state.steps + 1, counted=prompt_tokens(self.state), reported=reply.usage.prompt
+                step=self.state.steps + 1, counted=counted_tokens(self.state), reported=reply.usage.prompt
             )
             self.checks.append(check)
 
