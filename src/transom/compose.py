@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+import platformdirs
+
 from transom.adapters import anthropic
 from transom.adapters.blobs import DirBlobs
 from transom.adapters.counter import open_counter
@@ -26,11 +28,13 @@ from transom.core.policy import Policy
 from transom.core.pricing import PriceTable
 from transom.core.wire import Dialect
 from transom.errors import BadInput
+from transom.importers.opencode_store import export
+from transom.importers.places import Recent, recent
 from transom.ports import Counter, Log
 
 if TYPE_CHECKING:
-    from transom.importers.load import Imported, Progress
-    from transom.importers.places import Recent
+    from transom.importers.load import Imported as Imported  # noqa: PLC0414 - the commands name the type
+    from transom.importers.load import Progress
 
 __all__ = [
     "Store",
@@ -83,8 +87,6 @@ def default_store_path() -> Path:
     named = os.environ.get("TRANSOM_HOME")
     if named:
         return Path(named).expanduser()
-    import platformdirs
-
     return platformdirs.user_data_path("transom", appauthor=False)
 
 
@@ -123,8 +125,6 @@ def import_recent(one: Recent, into: Store, *, counts: Counter, progress: Progre
     """Import a session of a usual place. opencode's is exported first; the export stays in the store."""
     path = one.path
     if one.opencode_id:
-        from transom.importers.opencode_store import export
-
         path = into.path / "exports" / f"{one.opencode_id}.json"
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.write_bytes(export(one.path, one.opencode_id))
@@ -133,8 +133,6 @@ def import_recent(one: Recent, into: Store, *, counts: Counter, progress: Progre
 
 def recent_sessions(home: Path | None = None) -> Iterator[Recent]:
     """Recorded sessions under the usual places of known agents, the newest first."""
-    from transom.importers.places import recent
-
     return recent(Path.home() if home is None else home, os.environ)
 
 

@@ -81,12 +81,13 @@ def _run(arguments: list[str]) -> int:
 
 
 def _app() -> App:
-    from cyclopts import App
+    from cyclopts import App, Parameter
 
     app = App(
         name="transom",
         help=_HELP,
         version=_version,
+        default_parameter=Parameter(show_default=False, negative=()),
         help_format="plaintext",
         exit_on_error=False,
         print_error=False,

@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from transom import compose
 from transom.cli.files import check_target, write
 from transom.cli.naming import find_session
+from transom.cli.options import SessionName, StoreFolder
 from transom.cli.reading import speaker, whole
 from transom.cli.terminal import printable, printable_lines, when
 from transom.core.canon import envelope, plain_text
@@ -22,27 +23,19 @@ __all__ = ["export"]
 
 
 def export(
-    session: str,
+    session: SessionName,
     /,
     *,
-    format_: Annotated[Literal["jsonl", "md"], Parameter(name="--format")] = "jsonl",
-    output: Annotated[Path, Parameter(name=("--output", "-o"))] = Path("-"),
-    store: Path | None = None,
+    format_: Annotated[
+        Literal["jsonl", "md"],
+        Parameter(name="--format", help="`jsonl`: every event, in full. `md`: the conversation, for people."),
+    ] = "jsonl",
+    output: Annotated[Path, Parameter(name=("--output", "-o"), help="The file; `-` is stdout.")] = Path("-"),
+    store: StoreFolder = None,
 ) -> int:
     """Write a session: its event lines with their digests, or text for people.
 
     A line is the event's canonical bytes with `digest` put before them: without that member it is what was digested.
-
-    Parameters
-    ----------
-    session
-        Its id, the start of it, or `latest`.
-    format_
-        `jsonl`: every event, in full. `md`: the conversation as Markdown.
-    output
-        The file; without it stdout.
-    store
-        The store's folder.
     """
     check_target("--output", output)
     with compose.store(store, is_new_allowed=False) as kept:

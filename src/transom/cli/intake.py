@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from transom import compose
 from transom.cli.naming import find_session
@@ -17,9 +16,6 @@ from transom.cli.terminal import Bar, say, when
 from transom.core.event import ModelReplied
 from transom.errors import BadInput
 from transom.ports import Counter, SessionRow
-
-if TYPE_CHECKING:
-    from transom.importers.load import Imported
 
 __all__ = ["Chosen", "choose"]
 
@@ -115,7 +111,7 @@ def _newest(intake: _Intake, *, has_fallback: bool) -> list[str]:
         return _worth_it(intake, compose.import_file(path, intake.kept, counts=intake.counts))
 
 
-def _worth_it(intake: _Intake, found: Sequence[Imported]) -> list[str]:
+def _worth_it(intake: _Intake, found: Sequence[compose.Imported]) -> list[str]:
     """The sessions of an import to replay; says what it leaves out."""
     rows = [row for imported in found for row in intake.kept.log.sessions(imported.session_id)]
     if intake.every:
@@ -143,9 +139,9 @@ def _replies(kept: compose.Store, session_id: str) -> bool:
     return any(isinstance(event.fact, ModelReplied) for event in kept.log.read(session_id))
 
 
-def _say_imported(intake: _Intake, found: Sequence[Imported]) -> None:
+def _say_imported(intake: _Intake, found: Sequence[compose.Imported]) -> None:
     """One line a source, and what a reader should know about what was read of it."""
-    by_path: dict[str, list[Imported]] = {}
+    by_path: dict[str, list[compose.Imported]] = {}
     for imported in found:
         by_path.setdefault(imported.path, []).append(imported)
     for path, parts in by_path.items():

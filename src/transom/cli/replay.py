@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from transom import compose
 from transom.cli.files import check_target, write
 from transom.cli.intake import Chosen, choose
+from transom.cli.options import StoreFolder
 from transom.cli.terminal import Bar, bar, out, say
 from transom.cli.terms import Market, arms_of, market, parse_tokens, terms_of
 from transom.core.budget import limits
@@ -30,7 +31,52 @@ if TYPE_CHECKING:
 
 __all__ = ["replay"]
 
-_Flag = Parameter(negative=())
+_Files = Annotated[
+    Path,
+    Parameter(
+        help="Transcripts, folders or archives. They are imported into the store; what it knows is not read again."
+    ),
+]
+_Latest = Annotated[bool, Parameter(help="The newest session under the usual places; an error where there is none.")]
+_Sessions = Annotated[
+    tuple[str, ...],
+    Parameter(help="A stored session: its id, the start of it, or `latest`. May be given more than once."),
+]
+_Every = Annotated[
+    bool,
+    Parameter(name="--all", help="Replay sub-agents, and forks without a reply of their own, as well."),
+]
+_Arms = Annotated[
+    str,
+    Parameter(
+        help="Policies, with commas between: raw, fifo, mask, gssc, rollover, recorded. Without it all of them, "
+        "`recorded` where the recording was compacted."
+    ),
+]
+_Limit = Annotated[
+    str,
+    Parameter(help="Tokens of the model's window: 32k, 128000, 1M. Without it the recording's own, else the model's."),
+]
+_Model = Annotated[str, Parameter(help="Take price and window of this model, whatever was recorded.")]
+_Price = Annotated[
+    str,
+    Parameter(
+        help="An entry of the price table (`@1h` behind it: with the one-hour cache), or your own table, FILE.toml."
+    ),
+]
+_Policies = Annotated[
+    tuple[Path, ...],
+    Parameter(help="A policy of your own, FILE.toml: an arm called by its `name`. May be given often."),
+]
+_Json = Annotated[
+    Path | None, Parameter(help="Write the figures, one object a session and arm; `-` is stdout instead of the table.")
+]
+_Html = Annotated[Path | None, Parameter(help="Write one page with plots that needs no network.")]
+_Trace = Annotated[
+    Path | None,
+    Parameter(help="Write each session's trace and parameters in the terms of the cost model, as JSON."),
+]
+_Quiet = Annotated[bool, Parameter(help="Say nothing but the result and what went wrong.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,57 +101,25 @@ class _Done:
 
 
 def replay(
-    *files: Path,
-    latest: Annotated[bool, _Flag] = False,
-    session: Annotated[tuple[str, ...], Parameter(negative=())] = (),
-    every: Annotated[bool, Parameter(name="--all", negative=())] = False,
-    arms: str = "",
-    context_limit: str = "",
-    model: str = "",
-    price: str = "",
-    policy: Annotated[tuple[Path, ...], Parameter(negative=())] = (),
-    json: Path | None = None,
-    html: Path | None = None,
-    trace: Path | None = None,
-    store: Path | None = None,
-    quiet: Annotated[bool, _Flag] = False,
+    *files: _Files,
+    latest: _Latest = False,
+    session: _Sessions = (),
+    every: _Every = False,
+    arms: _Arms = "",
+    context_limit: _Limit = "",
+    model: _Model = "",
+    price: _Price = "",
+    policy: _Policies = (),
+    json: _Json = None,
+    html: _Html = None,
+    trace: _Trace = None,
+    store: StoreFolder = None,
+    quiet: _Quiet = False,
 ) -> int:
     """Replay recorded sessions under several policies: tokens, price, boundaries, what was lost.
 
     Without FILE, --session or --latest: the newest session under the usual places of Claude Code, Codex, opencode and
     pi; with none there, a sample that ships with Transom.
-
-    Parameters
-    ----------
-    files
-        Transcripts, folders or archives. They are imported into the store first; what it knows is not read again.
-    latest
-        The newest session under the usual places, and nothing else.
-    session
-        A stored session: its id, the start of it, or `latest`. May be given more than once.
-    every
-        Replay sub-agents and forks without a reply of their own as well.
-    arms
-        Policies, with commas between: raw, fifo, mask, gssc, rollover, recorded. Without it all of them;
-        `recorded` only where the recording was compacted.
-    context_limit
-        Tokens of the model's window: 32k, 128000, 1M. Without it the recording's own, else the model's.
-    model
-        Take the price and window of this model, whatever was recorded.
-    price
-        An entry of the price table (`@1h` behind it asks for the one-hour cache), or a table of your own: FILE.toml.
-    policy
-        A policy of your own, FILE.toml: an arm called by its `name`. May be given more than once.
-    json
-        Write the figures, one object a session and arm; `-` is stdout, in the place of the table.
-    html
-        Write one page with plots that needs no network.
-    trace
-        Write each session's trace and parameters in the terms of the cost model, as JSON.
-    store
-        The store's folder. Without it TRANSOM_HOME, else the usual place for a program's data.
-    quiet
-        Say nothing but the result and what went wrong.
     """
     for option, path in (("--json", json), ("--html", html), ("--trace", trace)):
         check_target(option, path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as stdlib_json
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -12,6 +11,7 @@ from rich.text import Text
 
 from transom import compose
 from transom.cli.naming import find_session
+from transom.cli.options import AsJson, StoreFolder
 from transom.cli.terminal import out, printable, say
 from transom.core.searchable import fold_case
 from transom.errors import UsageError
@@ -21,28 +21,15 @@ __all__ = ["search"]
 
 
 def search(
-    query: str,
+    query: Annotated[str, Parameter(help="A part of an identifier, a path, an error, words in any language.")],
+    /,
     *,
-    session: str = "",
-    limit: int = 20,
-    json: Annotated[bool, Parameter(negative=())] = False,
-    store: Path | None = None,
+    session: Annotated[str, Parameter(help="Only in this session and what it continues.")] = "",
+    limit: Annotated[int, Parameter(help="The most hits to show.")] = 20,
+    json: AsJson = False,
+    store: StoreFolder = None,
 ) -> int:
-    """Find words, identifiers or error strings in every stored session. A query is a literal, compared without case.
-
-    Parameters
-    ----------
-    query
-        What to look for: words, a part of an identifier, a path, an error, Chinese.
-    session
-        Only in this session and what it continues: its id, the start of it, or `latest`.
-    limit
-        The most hits to show.
-    json
-        One array of objects instead of text.
-    store
-        The store's folder.
-    """
+    """Find words, identifiers or error strings in every stored session. A query is a literal, compared without case."""
     if not query.strip():
         raise UsageError("QUERY is empty; write what to look for")
     if limit < 1:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json as stdlib_json
 from itertools import islice
-from pathlib import Path
-from typing import Annotated
 
 import msgspec
-from cyclopts import Parameter
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from transom import compose
+from transom.cli.options import AsJson, StoreFolder
 from transom.cli.reading import headline
 from transom.cli.terminal import out, printable, say, when
 from transom.core.event import UserSaid
@@ -33,16 +31,8 @@ _LOOKED_AT = 40
 """Events looked at for the first words of a user, where a session has no title."""
 
 
-def sessions(*, json: Annotated[bool, Parameter(negative=())] = False, store: Path | None = None) -> int:
-    """List the stored sessions, the newest first.
-
-    Parameters
-    ----------
-    json
-        One array of objects instead of a table.
-    store
-        The store's folder.
-    """
+def sessions(*, json: AsJson = False, store: StoreFolder = None) -> int:
+    """List the stored sessions, the newest first."""
     with compose.store(store, is_new_allowed=False) as kept:
         rows = kept.log.sessions()
         if json:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json as stdlib_json
 import time
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -15,6 +14,7 @@ from rich.text import Text
 
 from transom import compose
 from transom.cli.naming import find_session
+from transom.cli.options import AsJson, SessionName, StoreFolder
 from transom.cli.reading import headline, plain_json, speaker, tokens_of, whole
 from transom.cli.terminal import out, printable, printable_lines, when
 from transom.cli.windows import Seen, governed, recorded
@@ -24,42 +24,24 @@ from transom.ports import SessionRow
 
 __all__ = ["show"]
 
-_Flag = Parameter(negative=())
-
 
 def show(
-    session: str,
+    session: SessionName,
     /,
     *,
-    at: int | None = None,
-    window: Annotated[bool, _Flag] = False,
-    policy: str = "",
-    context_limit: str = "",
-    every: Annotated[bool, Parameter(name="--all", negative=())] = False,
-    json: Annotated[bool, _Flag] = False,
-    store: Path | None = None,
+    at: Annotated[int | None, Parameter(help="An event's number, the first column of the list.")] = None,
+    window: Annotated[
+        bool, Parameter(help="What the model saw when that event, or the last, had just been appended.")
+    ] = False,
+    policy: Annotated[
+        str, Parameter(help="The window this policy would have had at the next reply: a preset or FILE.toml.")
+    ] = "",
+    context_limit: Annotated[str, Parameter(help="The model's window for --policy: 32k, 128000, 1M.")] = "",
+    every: Annotated[bool, Parameter(name="--all", help="List also what was never put before the model.")] = False,
+    json: AsJson = False,
+    store: StoreFolder = None,
 ) -> int:
-    """Show a session's events, one event whole (--at), or the exact window at that point (--window).
-
-    Parameters
-    ----------
-    session
-        Its id, the start of it, or `latest`.
-    at
-        An event's number, the first column of the list. Without it, with --window: the last one.
-    window
-        Show what the model saw when that event had just been appended.
-    policy
-        Show the window this policy would have had at the next reply: a preset or FILE.toml.
-    context_limit
-        The window's size for --policy: 32k, 128000, 1M.
-    every
-        List also what was never put before the model.
-    json
-        JSON instead of text.
-    store
-        The store's folder.
-    """
+    """Show a session's events, one event whole (--at), or the exact window at that point (--window)."""
     with compose.store(store, is_new_allowed=False) as kept:
         row = find_session(kept.log, session)
         if at is not None and not 1 <= at <= row.head.seq:

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from rich.text import Text
 
 from transom import compose
 from transom.cli.naming import find_session
+from transom.cli.options import SessionName, StoreFolder
 from transom.cli.terminal import out, printable, say
 from transom.errors import LogDamaged
 
 __all__ = ["verify"]
 
 
-def verify(session: str = "", /, *, store: Path | None = None) -> int:
+def verify(session: SessionName = "", /, *, store: StoreFolder = None) -> int:
     """Re-derive the digest chains of one session or all, and name the first bad place.
 
     Exits 1 if something does not verify.
-
-    Parameters
-    ----------
-    session
-        Its id, the start of it, or `latest`; without it every session and the file itself.
-    store
-        The store's folder.
     """
     with compose.store(store, is_new_allowed=False) as kept:
         named = find_session(kept.log, session).session_id if session else None
