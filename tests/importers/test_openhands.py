@@ -63,8 +63,12 @@ def test_the_actions_of_one_response_are_one_reply_and_its_usage_counts_once(tmp
         usage=Usage(uncached=20, cached=80, written=30, output=10, reasoning=0, cost_microusd=500000),
         response_id="r1",
     )
+    shown = (
+        "mow: no fuel\n[exit 3]\n[Current working directory: /yard]\n[Python interpreter: /usr/bin/python]"
+        "\n[Command finished with exit code 3]"
+    )
     assert results == [
-        ToolReturned(call_id="x1", blocks=(ToolResultRaw(text="mow: no fuel\n[exit 3]"),), exit_code=3),
+        ToolReturned(call_id="x1", blocks=(ToolResultRaw(text=shown),), exit_code=3),
         ToolReturned(call_id="x2", blocks=(ToolResultRaw(text="No such lawn."),), is_error=True, effect="read"),
     ]
 
@@ -137,7 +141,9 @@ def test_an_evaluation_instance_says_each_response_once_and_pairs_by_cause(tmp_p
     assert [type(block) for block in reply.blocks] == [Text, ToolCall, ToolCall]
     assert (reply.model, reply.stop_reason, reply.response_id) == ("v0-model", "tool_calls", "g1")
     assert reply.usage == Usage(uncached=70, cached=5, written=2, output=7)
-    assert listed == ToolReturned(call_id="y1", blocks=(ToolResultRaw(text="fence\n[ok]"),), exit_code=0)
+    assert listed == ToolReturned(
+        call_id="y1", blocks=(ToolResultRaw(text="fence\n[ok]\n[Command finished with exit code 0]"),), exit_code=0
+    )
     assert missing == ToolReturned(
         call_id="y2", blocks=(ToolResultRaw(text="no such file"),), is_error=True, effect="read"
     )

@@ -4,8 +4,8 @@
 2. `ActionEvent`s of one `llm_response_id` are one reply with several calls. Usage stands in `base_state.json`, by
    response; what belongs to no reply there (the condenser's calls) is `Observed`. `prompt_tokens` includes what was
    read from the cache and leaves out what was written to it.
-3. The result as the model saw it is not recorded, but its pieces are: a command's output between the prefix and suffix
-   of its metadata, else `content`, `output` or `message`, else the error. Its word for an edit tool's command says
+3. The result as the model saw it is not recorded, but its pieces are: a command's output with what is known of its
+   run (`Shell`), else `content`, `output` or `message`, else the error. An edit tool's own word for its command says
    whether the call read or wrote.
 4. `Condensation` is a recorded compaction (`condensation`).
 """
@@ -51,7 +51,7 @@ from transom.importers.messages import (
     reply_blocks,
     result_blocks,
 )
-from transom.importers.openhands_v0 import Metrics, TokenUsage
+from transom.importers.openhands_v0 import Metrics, Shell, TokenUsage
 from transom.importers.source import Source
 from transom.importers.wrapping import root_of
 from transom.ports import Blobs
@@ -131,12 +131,6 @@ class _Event(msgspec.Struct):
     summary_offset: int | None = None
 
 
-class _Metadata(msgspec.Struct):
-    exit_code: int | None = None
-    prefix: str = ""
-    suffix: str = ""
-
-
 class _Observation(msgspec.Struct):
     kind: str = ""
     content: str | list[msgspec.Raw] | None = None
@@ -146,7 +140,7 @@ class _Observation(msgspec.Struct):
     is_error: bool | None = None
     exit_code: int | None = None
     command: str | None = None
-    metadata: _Metadata | None = None
+    metadata: Shell | None = None
 
 
 _RAW = msgspec.json.Decoder(msgspec.Raw)
@@ -336,13 +330,13 @@ class _Telling:
         call_id = event.tool_call_id or ""
         seen = read(event.observation, _OBSERVATION) or _Observation()
         message = event.error or event.rejection_reason
-        code = seen.exit_code if seen.metadata is None else seen.metadata.exit_code
+        shell = seen.metadata or Shell(exit_code=seen.exit_code)
         fact = ToolReturned(
             call_id=call_id,
             blocks=(ToolResultRaw(text=message),) if message else self._result(seen, event.observation),
             is_error=bool(message or seen.is_error or seen.error),
             effect=_effect(seen, event.tool_name or ""),
-            exit_code=None if code == -1 else code,  # -1: still running, or not known
+            exit_code=shell.known_code,
         )
         said = self.scribe.say(fact, event.id, iso_ms(event.timestamp))
         self._view.add(event.id, said.uuid, answered=call_id)
@@ -357,8 +351,10 @@ class _Telling:
             blocks.append(Text(text=seen.error))
         if seen.metadata is not None:
             text = "".join(block.text for block in blocks if isinstance(block, Text))
-            framed = f"{seen.metadata.prefix}{text}{seen.metadata.suffix}"
-            blocks = [Text(text=framed), *(block for block in blocks if not isinstance(block, Text))]
+            blocks = [
+                Text(text=seen.metadata.framed(text)),
+                *(block for block in blocks if not isinstance(block, Text)),
+            ]
         shown = tuple(ToolResultRaw(text=block.text) if isinstance(block, Text) else block for block in blocks)
         return shown or result_blocks("", self._blobs)
 

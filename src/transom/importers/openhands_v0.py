@@ -5,7 +5,8 @@
 2. An action that a model asked for carries the whole response (`tool_call_metadata.model_response`). Its message is the
    reply; further actions of the same response are its further calls and say nothing new. Actions without it, of the
    agent, are calls by their `action` and `args`.
-3. An observation settles the call of the action it names as `cause`. One without (a reply the agent could not parse) is
+3. An observation settles the call of the action it names as `cause`. A command's is put together from its recorded
+   pieces as OpenHands does it. One without (a reply the agent could not parse) is
    what the model was told: `HostSaid`.
 4. `recall` and what the agent does by itself was never sent in this form: `Observed`.
 """
@@ -48,7 +49,7 @@ from transom.importers.messages import (
 from transom.importers.source import Record, Source
 from transom.ports import Blobs
 
-__all__ = ["Metrics", "TokenUsage", "parse", "sniff", "usages"]
+__all__ = ["Metrics", "Shell", "TokenUsage", "parse", "sniff", "usages"]
 
 _CALLS = frozenset(
     {
@@ -138,14 +139,33 @@ class _Args(msgspec.Struct):
     summary_offset: int | None = None
 
 
-class _Shell(msgspec.Struct):
+class Shell(msgspec.Struct):
+    """What is known of a command that ran; an exit code of -1 means that it still runs, or that nobody knows."""
+
     exit_code: int | None = None
     prefix: str = ""
     suffix: str = ""
+    working_dir: str | None = None
+    py_interpreter_path: str | None = None
+
+    @property
+    def known_code(self) -> int | None:
+        return None if self.exit_code == -1 else self.exit_code
+
+    def framed(self, output: str) -> str:
+        """The result as OpenHands shows it to the model, which it does not record."""
+        lines = [f"{self.prefix}{output}{self.suffix}"]
+        if self.working_dir:
+            lines.append(f"[Current working directory: {self.working_dir}]")
+        if self.py_interpreter_path:
+            lines.append(f"[Python interpreter: {self.py_interpreter_path}]")
+        if self.known_code is not None:
+            lines.append(f"[Command finished with exit code {self.known_code}]")
+        return "\n".join(lines)
 
 
 class _Extras(msgspec.Struct):
-    metadata: _Shell | None = None
+    metadata: Shell | None = None
     exit_code: int | None = None
 
 
@@ -329,15 +349,15 @@ class _Telling:
         if not call_id and data is not None:
             call_id, tool = data.tool_call_id, data.function_name
         extras = read(event.extras, _EXTRAS) or _Extras()
-        shell = extras.metadata or _Shell(exit_code=extras.exit_code)
-        text = f"{shell.prefix}{event.content or ''}{shell.suffix}"
+        output = event.content or ""
+        text = output if extras.metadata is None else extras.metadata.framed(output)
         if call_id:
             returned = ToolReturned(
                 call_id=call_id,
                 blocks=(ToolResultRaw(text=text),),
                 is_error=kind == "error",
                 effect=effect_of(tool),
-                exit_code=None if shell.exit_code == -1 else shell.exit_code,  # -1: still running, or not known
+                exit_code=(extras.metadata or Shell(exit_code=extras.exit_code)).known_code,
             )
             said = self._scribe.say(returned, uuid, at)
             self._view.add(uuid, said.uuid, answered=call_id)
