@@ -40,6 +40,8 @@ from transom.ports import Log
 __all__ = ["CountCheck", "Script", "script_of"]
 
 _CONVERSATION = (UserSaid, HostSaid, ModelReplied, ToolReturned, EpochOpened, SectionChanged)
+_AS_GOOD = 0.005
+"""Medians of the relative error that differ by less say nothing."""
 _REWRITES = (WindowOpened, BlockReplaced)
 
 
@@ -94,7 +96,7 @@ def script_of(log: Log, session_id: str) -> Script:
     if not replies:
         raise BadInput(f"session {session_id}: no model reply in it, so there is nothing to replay")
     model = _most_used(replies)
-    learnt = min((_learn(events, model, votes) for votes in (0, 1)), key=_Learning.error)
+    learnt = _learnt(events, model)
     first = events[0].fact
     opened = first if isinstance(first, SessionOpened) else SessionOpened(format=0)
     read = next((event.fact for event in reversed(events) if isinstance(event.fact, SourceRead)), None)
@@ -174,6 +176,16 @@ class _Learning:
                 step=self.state.steps + 1, counted=counted_tokens(self.state), reported=reply.usage.prompt
             )
             self.checks.append(check)
+
+
+def _learnt(events: Sequence[Event], model: str) -> _Learning:
+    """Fold twice, with and without dropping the thoughts of earlier turns: the one that meets the reported prompts
+    better; where they are as good, what each prompt after a user message voted for."""
+    keeping, dropping = _learn(events, model, 0), _learn(events, model, 1)
+    lead = keeping.error() - dropping.error()
+    if abs(lead) > _AS_GOOD:
+        return dropping if lead > 0 else keeping
+    return dropping if keeping.state.drop_votes > 0 else keeping
 
 
 def _learn(events: Sequence[Event], model: str, drop_votes: int) -> _Learning:
