@@ -6,13 +6,13 @@ collects the reasons since the last request (L5).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import assert_never
 
 import msgspec
 
 from transom.core.blackboard import note_call, note_result
-from transom.core.block import Block, Text, ToolCall, ToolResultRaw, ToolResultRef
+from transom.core.block import Block, Text, ToolCall, ToolResultRaw
 from transom.core.calibration import calibration_for
 from transom.core.event import (
     BlockReplaced,
@@ -20,11 +20,13 @@ from transom.core.event import (
     EpochOpened,
     Event,
     HostSaid,
+    How,
     ModeChanged,
     ModelReplied,
     NegativeNoted,
     NodeCheckpointed,
     Observed,
+    Replacement,
     RequestFailed,
     RequestSent,
     RolloverDeclared,
@@ -46,6 +48,7 @@ from transom.core.event import (
     WindowRefused,
 )
 from transom.core.literals import constraints
+from transom.core.pairing import awaited, closed, distinct, may_replace, paired, stray
 from transom.core.state import (
     NOTHING,
     Head,
@@ -84,7 +87,7 @@ def fold(state: State, event: Event) -> State:
         case ModelReplied():
             _reply(state, event, fact)
         case RequestSent():
-            _sent(state, fact)
+            _sent(state, event, fact)
         case Observed() | SourceRead() | RequestFailed() | SummaryRequested() | SummaryProposed() | SummaryRefused():
             pass
         case UserSaid():
@@ -97,6 +100,8 @@ def fold(state: State, event: Event) -> State:
             _open(state, event, fact)
         case WindowRefused():
             state.refused_tokens = fact.tokens_before
+            if fact.cause == "model":
+                state.intent, state.intent_uuid = None, ""
         case UserDisposed():
             for words in reversed(state.words):
                 if words.seq == fact.seq:
@@ -113,8 +118,8 @@ def fold(state: State, event: Event) -> State:
                 epoch=state.head.epoch + 1,
                 changes={},
             )
-            if state.requests:
-                state.declared.append("change:system" if fact.reason == "initial" else fact.reason)
+            state.known_prompt = 0
+            _declare(state, "change:system" if fact.reason == "initial" else fact.reason)
         case SectionChanged():
             state.head.changes[fact.key] = fact.text
         case RolloverDeclared():
@@ -149,8 +154,18 @@ def _push(state: State, item: Item) -> None:
         window.place[item.seq] = len(window.items)
     window.items.append(item)
     window.counts = add_counts(window.counts, item.counts)
+
+
+def _said(state: State, item: Item) -> None:
+    """Words of the user or the host: those before the first request and the first reply are the first message."""
+    _push(state, item)
     if not state.steps and not state.requests:
         state.first.append(item)
+
+
+def _declare(state: State, reason: str) -> None:
+    if state.requests and reason not in state.declared:
+        state.declared.append(reason)
 
 
 def _item(state: State, event: Event, role: Role, blocks: tuple[Block, ...]) -> Item:
@@ -167,19 +182,26 @@ def _item(state: State, event: Event, role: Role, blocks: tuple[Block, ...]) -> 
 
 def _user(state: State, event: Event, fact: UserSaid) -> None:
     item = _item(state, event, "user", fact.blocks)
-    _push(state, item)
-    said = tuple(line for block in fact.blocks if isinstance(block, Text) for line in constraints(block.text))
-    state.words.append(Words(seq=event.seq, uuid=event.uuid, blocks=fact.blocks, counts=item.counts, constraints=said))
+    _said(state, item)
+    rules = _constraints(fact.blocks)
+    state.words.append(Words(seq=event.seq, uuid=event.uuid, blocks=fact.blocks, counts=item.counts, constraints=rules))
+
+
+def _constraints(blocks: tuple[Block, ...]) -> tuple[str, ...]:
+    return tuple(line for block in blocks if isinstance(block, Text) for line in constraints(block.text))
 
 
 def _host(state: State, event: Event, fact: HostSaid) -> None:
-    _push(state, _item(state, event, "host", fact.blocks))
+    _said(state, _item(state, event, "host", fact.blocks))
     state.reminder_claimed = state.reminder_claimed or fact.kind == "reminder"
     state.fallback_claimed = state.fallback_claimed or fact.kind == "fallback"
 
 
 def _reply(state: State, event: Event, fact: ModelReplied) -> None:
-    item = _item(state, event, "assistant", fact.blocks)
+    for call_id in state.window.calls:
+        _push(state, closed(call_id, turn=state.turn, step=state.steps))
+    blocks = distinct(fact.blocks)
+    item = _item(state, event, "assistant", blocks)
     if fact.model and fact.model != state.model:
         state.model, state.known_prompt = fact.model, 0
         state.calibration = calibration_for(fact.model)
@@ -187,22 +209,27 @@ def _reply(state: State, event: Event, fact: ModelReplied) -> None:
         _learn(state, fact.usage.prompt)
         hidden = max(0, fact.usage.output - state.calibration.visible(item.counts))
         item = msgspec.structs.replace(item, counts=add_counts(item.counts, (0, 0, 0, 0, hidden)))
-    calls = {block.call_id: (block.name, block.arguments) for block in fact.blocks if isinstance(block, ToolCall)}
+    calls = {block.call_id: (block.name, block.arguments) for block in blocks if isinstance(block, ToolCall)}
     state.steps += 1
     state.turn += 1
     state.window.seen = state.window.sent
     _push(state, item)
     state.window.calls = calls
-    if not calls:
+    if not calls and fact.stop_reason not in _BROKEN and any(isinstance(b, Text) and b.text.strip() for b in blocks):
         state.answered_through = event.seq
-    for block in fact.blocks:
+    for block in blocks:
         if isinstance(block, ToolCall):
             note_call(state.board, block)
+
+
+_BROKEN = frozenset({"error", "aborted", "max_tokens", "length", "pause_turn"})
+"""Stop reasons of replies that answer nothing yet."""
 
 
 def _learn(state: State, prompt: int) -> None:
     """The reported prompt grew by what was appended since the last one: calibrate."""
     window = state.window
+    prompt = max(0, prompt)
     if state.known_prompt and prompt:
         grown = prompt - state.known_prompt
         added = add_counts(window.counts, state.known_counts, -1)
@@ -227,10 +254,8 @@ def _vote(state: State, kept: int, grown: int) -> int:
 
 
 def _result(state: State, event: Event, fact: ToolReturned) -> None:
-    call = state.window.calls.pop(fact.call_id, None)
-    if call is None:
-        _push(state, _orphan(state, event, fact))
-        return
+    call_id = awaited(fact.call_id, state.window.calls)
+    call = state.window.calls.pop(call_id, None)
     item = Item(
         seq=event.seq,
         uuid=event.uuid,
@@ -239,11 +264,11 @@ def _result(state: State, event: Event, fact: ToolReturned) -> None:
         turn=state.turn,
         step=state.steps,
         counts=counts_of(fact.blocks),
-        call_id=fact.call_id,
+        call_id=call_id,
         is_error=fact.is_error,
     )
-    _push(state, item)
-    if fact.by == "host":
+    _push(state, item if call else stray(item))
+    if call is None or fact.by == "host":
         return
     name, arguments = call
     failed = fact.is_error or fact.exit_code not in (None, 0)
@@ -260,84 +285,85 @@ def _result(state: State, event: Event, fact: ToolReturned) -> None:
     )
 
 
-def _orphan(state: State, event: Event, fact: ToolReturned) -> Item:
-    """A result whose call is not open (never made, answered before, or in an earlier window): shown as host text,
-    since no provider accepts a result without its call (L10)."""
-    shown = tuple(
-        Text(text=block.text, tokens=block.tokens, content=block.content)
-        if isinstance(block, ToolResultRaw | ToolResultRef)
-        else block
-        for block in fact.blocks
-    )
-    note = Text(text=f"[result of an earlier call {fact.call_id}]", tokens=12)
-    return _item(state, event, "host", (note, *shown))
-
-
-def _sent(state: State, fact: RequestSent) -> None:
+def _sent(state: State, event: Event, fact: RequestSent) -> None:
     state.requests += 1
     state.turn += 1
     state.window.sent = len(state.window.items)
-    state.window.rewritten = -1
-    state.declared.clear()
     if fact.verdict != "drift":
-        state.pin = fact
+        state.pin, state.pin_seq = fact, event.seq
+        state.declared.clear()
 
 
 def _replace(state: State, fact: BlockReplaced) -> None:
     window = state.window
-    shown = False
     for target in fact.targets:
+        _replace_first(state, target, fact.how)
         place = window.place.get(target.seq)
-        if place is None:
+        if place is None or not may_replace(window.items[place], target):
             continue
         item = window.items[place]
         window.items[place] = after = replaced(item, target, fact.how)
         window.counts = add_counts(add_counts(window.counts, item.counts, -1), after.counts)
+        window.edits.append(place)
         state.known_prompt = 0
         if place < window.sent:
-            shown = True
-            window.rewritten = place if window.rewritten < 0 else min(place, window.rewritten)
-    if shown:
-        state.declared.append(f"reset:{fact.how}")
+            _declare(state, f"reset:{fact.how}")
+        if item.role == "user":
+            _reworded(state, after)
+    if fact.how in ("mask", "prune"):
+        state.refused_tokens = 0
+
+
+def _replace_first(state: State, target: Replacement, how: How) -> None:
+    """The first message is shown again by later windows, so what was hidden in it stays hidden there."""
+    for place, item in enumerate(state.first):
+        if item.seq == target.seq and may_replace(item, target):
+            state.first[place] = after = replaced(item, target, how)
+            if item.role == "user":
+                _reworded(state, after)
+
+
+def _reworded(state: State, item: Item) -> None:
+    """A user's words were redacted: no seed brings them back."""
+    for words in state.words:
+        if words.seq == item.seq:
+            words.blocks, words.counts = item.blocks, item.counts
+            words.constraints = _constraints(item.blocks)
 
 
 def _open(state: State, event: Event, fact: WindowOpened) -> None:
     old = state.window
     spec = {item.seq: item for item in state.first}
-    state.window = Window(generation=fact.generation, opened=event.seq, items=[], place={}, step=state.steps)
-    state.window.calls = old.calls
 
-    def keep(seqs: tuple[int, ...]) -> None:
+    def kept(seqs: tuple[int, ...]) -> Iterator[Item]:
         for seq in seqs:
             place = old.place.get(seq)
             item = spec.get(seq) if place is None else old.items[place]
             if item is not None:
-                _push(state, item)
+                yield item
 
-    keep(fact.kept_head)
-    for number, seed in enumerate(fact.seed):
-        _push(
-            state,
-            Item(
-                seq=0,
-                uuid=f"{event.uuid}.{number}",
-                role=seed.role,
-                blocks=seed.blocks,
-                turn=state.turn,
-                step=state.steps,
-                counts=counts_of(seed.blocks),
-                of=seed.of,
-            ),
+    seeds = (
+        Item(
+            seq=0,
+            uuid=f"{event.uuid}.{number}",
+            role=seed.role,
+            blocks=seed.blocks,
+            turn=state.turn,
+            step=state.steps,
+            counts=counts_of(seed.blocks),
+            of=seed.of,
         )
-    keep(fact.kept_tail)
-    if not any(item.role == "assistant" for item in reversed(state.window.items)):
-        state.window.calls = {}  # their reply is out of the window, so their results will be strays (L10)
+        for number, seed in enumerate(fact.seed)
+    )
+    items, calls = paired([*kept(fact.kept_head), *seeds, *kept(fact.kept_tail)], old.calls)
+    state.window = Window(generation=fact.generation, opened=event.seq, step=state.steps, calls=calls)
+    for item in items:
+        _push(state, item)
     state.boundaries += 1
     state.refused_tokens = state.known_prompt = 0
     state.reminder_claimed = state.fallback_claimed = False
     state.intent, state.intent_uuid = None, ""
-    if state.requests:
-        state.declared.append(_REASONS[fact.cause])
+    _declare(state, _REASONS[fact.cause])
 
 
 _REASONS = {

@@ -91,8 +91,8 @@ class Window(msgspec.Struct, kw_only=True):
     """Items that stood in a request which the model answered; the rest it has not seen."""
     step: int = 0
     """Replies received before it opened."""
-    rewritten: int = -1
-    """The first position whose blocks changed since the last request; -1 = none."""
+    edits: list[int] = []
+    """Positions whose blocks changed since the window opened, in the order they did."""
     calls: dict[str, tuple[str, str]] = {}
     """Open calls of the newest reply: call id -> (name, raw arguments)."""
 
@@ -126,11 +126,14 @@ class State(msgspec.Struct, kw_only=True):
     turn: int = 0
     requests: int = 0
     answered_through: int = 0
-    """seq of the newest reply that ended a turn (no calls): it answers every user message before it."""
+    """seq of the newest reply that ended a turn (words, no calls, not broken off): it answers every user message before
+    it."""
     declared: list[str] = []
-    """Reasons for a miss since the last request (L5)."""
+    """Reasons for a miss since the last request that was no drift (L5)."""
     pin: RequestSent | None = None
     """The last request whose bytes were accepted as the baseline."""
+    pin_seq: int = 0
+    """Its seq."""
     intent: RolloverDeclared | None = None
     intent_uuid: str = ""
     reminder_claimed: bool = False

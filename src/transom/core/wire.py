@@ -92,6 +92,7 @@ class Rendering:
 
     def _clear(self, opened: int) -> None:
         self._opened = opened
+        self._edits = 0
         self._items = 0
         self._starts: list[int] = []
         self._hasher = hashlib.sha256()
@@ -109,8 +110,10 @@ class Rendering:
             self._head_digests = head_digests(self._head)
         if window.opened != self._opened:
             self._clear(window.opened)
-        elif 0 <= window.rewritten < self._items:
-            self._rewind(window.rewritten)
+        edited = min(window.edits[self._edits :], default=self._items)
+        self._edits = len(window.edits)
+        if edited < self._items:
+            self._rewind(edited)
         elif 0 < self._items < len(window.items) and not _ends(
             window.items[self._items - 1], window.items[self._items]
         ):
