@@ -264,7 +264,9 @@ class _Reader:
             self._stand(name, thread)
         if bytes(line.toolUseResult) not in {b"", b"null"}:
             uuid = f"{name}.{len(found) + bool(said)}"
-            yield self._observed(node.thread, uuid, at, "toolUseResult", bytes(line.toolUseResult))
+            yield from node.thread.say(
+                self._observed(node.thread, uuid, at, "toolUseResult", bytes(line.toolUseResult))
+            )
 
     def _say(self, thread: Thread, uuid: str, at: int, said: tuple[Block, ...], *, is_typed: bool) -> Iterator[Item]:
         """Words in the user's role. In a sub-agent they are its caller's, not a person's."""
