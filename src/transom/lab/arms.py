@@ -136,6 +136,8 @@ class _Run:
         self.recalled: list[tuple[int, str]] = []
         self.aside = 0
         self.seed_text = ""
+        self.opened: list[WindowOpened] = []
+        """Windows opened since the last request."""
         self.asked_at = 0
         self.checked_words = 0
 
@@ -154,6 +156,7 @@ class _Run:
         if isinstance(fact, UserSaid | HostSaid | ModelReplied | ToolReturned):
             self.blocks[event.seq] = fact.blocks
         if isinstance(fact, WindowOpened):
+            self.opened.append(fact)
             self._window_opened()
 
     def _moved(self, fact: WindowOpened | BlockReplaced) -> WindowOpened | BlockReplaced:
@@ -175,9 +178,10 @@ class _Run:
 
     def step(self, reply: Event) -> None:
         """What stands before recorded reply `reply`: boundary, recalls it would have needed, request."""
-        opened = [event.fact for event in self.session.boundary() if isinstance(event.fact, WindowOpened)]
-        if opened:
+        made = [event.fact for event in self.session.boundary() if isinstance(event.fact, WindowOpened)]
+        if made:
             self._window_opened()
+        opened, self.opened = [*self.opened, *made], []
         self._check_words()
         self.aside = 0
         recalls = self._handles(reply.seq)

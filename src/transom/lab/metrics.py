@@ -108,11 +108,11 @@ def _prefix_kept(steps: Sequence[Step]) -> float:
 def _modelled(script: Script, recalls: int) -> tuple[str, ...]:
     found = ["cached tokens: simulated by the provider's published rules"]
     if script.unseen_tokens:
-        found.append(
-            f"head: {script.unseen_tokens:,} tokens that the recording lacks are taken from the first reported prompt"
-        )
+        found.append("head: what the recording lacks of it is taken from the first reported prompt")
     elif not any(script.usages):
         found.append("head: only what the recording holds; no usage was reported to infer the rest from")
     if recalls:
-        found.append(f"{recalls:,} recalls of {RECALL_TOKENS} tokens that the recorded agent would have needed")
+        found.append(
+            f"recalls: {RECALL_TOKENS} tokens each, where the recorded agent used a handle that was out of sight"
+        )
     return tuple(found)
