@@ -11,7 +11,7 @@ import pytest
 from transom.adapters.blobs import DirBlobs
 from transom.adapters.sqlite_log import SqliteLog
 from transom.adapters.sqlite_log.log import INLINE_LIMIT
-from transom.adapters.sqlite_log.rows import Stretch, checked
+from transom.adapters.sqlite_log.rows import Stretch, walked
 from transom.core.block import Text, ToolResultRaw, ToolResultRef
 from transom.core.canon import FORMAT, GENESIS
 from transom.core.event import Draft, Event, Fact, Observed, SessionOpened, ToolReturned, UserSaid
@@ -229,11 +229,12 @@ def test_a_changed_session_row_is_named(tmp_path: Path, statement: str, problem:
         assert problem in " ".join(row.problem for row in log.verify())
 
 
-def test_a_row_of_the_wrong_types_is_damage() -> None:
+def test_a_row_of_the_wrong_types_is_damage(tmp_path: Path) -> None:
     stretch = Stretch(key=1, session_id="s", base=0, last=9)
     for row in ((1, b"u", 0, "x", b"", b"{}"), (1, "u", "0", "x", b"", b"{}"), (1, "u", 0, "x", b"", "{}")):
+        rows = walked(lambda *_, row=row: [(*row, None)], DirBlobs(tmp_path), stretch, 0, GENESIS)
         with pytest.raises(LogDamaged, match="event 1: its row holds values of the wrong type"):
-            list(checked(stretch, iter([row]), 0, GENESIS))  # type: ignore[list-item]
+            list(rows)
 
 
 def test_a_fact_nobody_knows_is_damage_with_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

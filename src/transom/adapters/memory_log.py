@@ -44,7 +44,7 @@ class MemoryLog:
             seq, digest = session.events[-1].seq, session.events[-1].digest
         if after != seq:
             raise conflict(session_id, after, seq)
-        events = tuple(item.event for item in place(session_id, seq, digest, drafts, is_new=is_new))
+        events = tuple(event for event, _ in place(session_id, seq, digest, drafts, is_new=is_new))
         session.events.extend(events)
         self._sessions[session_id] = session
         return events

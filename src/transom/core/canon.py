@@ -51,7 +51,10 @@ def parse(data: bytes | str, decoder: msgspec.json.Decoder[T]) -> T:
             plain = json.loads(data)
         except (ValueError, RecursionError):
             raise first from None
-        value: T = msgspec.convert(plain, decoder.type)
+        try:
+            value: T = msgspec.convert(plain, decoder.type)
+        except UnicodeEncodeError:  # a lone surrogate where only certain words may stand
+            raise first from None
         return value
 
 

@@ -11,7 +11,7 @@ Every store uses these rules, so that a session has the same digests wherever it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import TypeAlias
 
 import msgspec
 
@@ -24,12 +24,8 @@ __all__ = ["Placed", "conflict", "kind_of", "opening", "place", "start_of"]
 _INT64 = 2**63
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
-    """An event and its fact's canonical bytes, the form a store keeps."""
-
-    event: Event
-    payload: bytes
+Placed: TypeAlias = tuple[Event, bytes]
+"""An event and its fact's canonical bytes, the form a store keeps."""
 
 
 def kind_of(fact: Fact) -> str:
@@ -91,7 +87,7 @@ def place(session_id: str, seq: int, digest: bytes, drafts: Sequence[Draft], *, 
         payload = _payload(session_id, draft)
         digest = link(digest, envelope(session_id, seq, draft.uuid, draft.at, payload))
         event = Event(session_id=session_id, seq=seq, uuid=draft.uuid, at=draft.at, fact=draft.fact, digest=digest)
-        placed.append(Placed(event=event, payload=payload))
+        placed.append((event, payload))
     return placed
 
 

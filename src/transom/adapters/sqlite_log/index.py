@@ -59,10 +59,15 @@ class SearchIndex:
                 rows = [(key, seq, digest) for key, (seq, digest) in marks.items()]
                 db.executemany("INSERT OR REPLACE INTO covered VALUES (?, ?, ?)", rows)
 
-    def proposals(self, phrase: str, ranges: Sequence[tuple[int, int]]) -> Iterator[int]:
-        """Ids of events in the ranges that may hold the phrase, best first."""
+    def proposals(self, phrase: str, ranges: Sequence[tuple[int, int]] | None) -> Iterator[int]:
+        """Ids of events in the ranges (None: of all) that may hold the phrase, best first."""
+        db = self._open()
+        if ranges is None:
+            return (
+                row[0] for row in db.execute("SELECT rowid FROM words WHERE words MATCH ? ORDER BY rank", (phrase,))
+            )
         statement = "SELECT rank, rowid FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ? ORDER BY rank"
-        found = [self._open().execute(statement, (phrase, first, last)) for first, last in ranges]
+        found = [db.execute(statement, (phrase, first, last)) for first, last in ranges]
         return (event_id for _, event_id in heapq.merge(*found))
 
     def check(self) -> None:

@@ -13,16 +13,15 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 from transom.adapters.sqlite_log import rows, verify
 from transom.adapters.sqlite_log.index import SearchIndex
-from transom.adapters.sqlite_log.schema import SEQ_MASK, connect, event_id, mended, open_log, writing
+from transom.adapters.sqlite_log.schema import SEQ_MASK, connect, event_id, mended, open_log, refusal, writing
 from transom.adapters.sqlite_log.search import Search
-from transom.core.chain import Placed, conflict, kind_of, opening, place, start_of
+from transom.core.chain import conflict, kind_of, opening, place, start_of
 from transom.core.event import Draft, Event, Link, SessionOpened
 from transom.errors import LogDamaged, UsageError
 from transom.ports import Blobs, Hit, SessionRow, Verified
@@ -59,11 +58,16 @@ class _SessionFound(NamedTuple):
     digest: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Head:
+class _Head(NamedTuple):
     key: int
     seq: int
     digest: bytes
+
+
+_Kept: TypeAlias = tuple[int, str, int, str, bytes, bytes | None, str | None]
+"""seq, uuid, at, kind, digest, payload, artifact."""
+
+_INSERT = "INSERT INTO event (id, uuid, at, kind, digest, payload, artifact) VALUES (?, ?, ?, ?, ?, ?, ?)"
 
 
 class SqliteLog:
@@ -108,17 +112,16 @@ class SqliteLog:
             opened = opening(session_id, after, drafts[0]) if head is None else None
             if opened is not None:
                 parent_key, digest = self._parent(session_id, opened)
-                head = _Head(key=parent_key, seq=after, digest=digest)
+                head = _Head(parent_key, after, digest)
             assert head is not None
             if head.seq != after:
                 raise conflict(session_id, after, head.seq)
             placed = place(session_id, head.seq, head.digest, drafts, is_new=opened is not None)
-            kept = [self._kept(item) for item in placed]
-            key = self._write(session_id, head, opened, kept)
-            last = placed[-1].event
-            self._heads[session_id] = _Head(key=key, seq=last.seq, digest=last.digest)
+            key = self._write(session_id, head, opened, [self._kept(*item) for item in placed])
+            last = placed[-1][0]
+            self._heads[session_id] = _Head(key, last.seq, last.digest)
             self._has_appended = True
-        return tuple(item.event for item in placed)
+        return tuple(event for event, _ in placed)
 
     def read(self, session_id: str, after: int = 0, until: int | None = None) -> Iterator[Event]:
         stretches = self._known(session_id)
@@ -159,7 +162,7 @@ class SqliteLog:
 
     def _stored_head(self, session_id: str) -> _Head | None:
         found = self._fetch(_HEAD, (session_id,))
-        return _Head(key=found[0][0], seq=found[0][1], digest=bytes(found[0][2])) if found else None
+        return _Head(found[0][0], found[0][1], bytes(found[0][2])) if found else None
 
     def _parent(self, session_id: str, opened: SessionOpened) -> tuple[int, bytes]:
         """The key of the session a new one continues (0 for none), and the digest its first event follows."""
@@ -169,38 +172,32 @@ class SqliteLog:
         digest = start_of(session_id, opened, rows.digest_at(self._fetch, stretches, opened.parent.seq))
         return stretches[-1].key if opened.kind == "fork" else 0, digest
 
-    def _kept(self, item: Placed) -> tuple[int, str, int, str, bytes, bytes | None, str | None]:
-        event, payload, artifact = item.event, item.payload, None
-        if len(payload) > INLINE_LIMIT:
-            artifact = self._blobs.put(payload)
-        inline = None if artifact else payload
-        return event.seq, event.uuid, event.at, kind_of(event.fact), event.digest, inline, artifact
+    def _kept(self, event: Event, payload: bytes) -> _Kept:
+        kind = kind_of(event.fact)
+        if len(payload) <= INLINE_LIMIT:
+            return event.seq, event.uuid, event.at, kind, event.digest, payload, None
+        return event.seq, event.uuid, event.at, kind, event.digest, None, self._blobs.put(payload)
 
-    def _write(
-        self,
-        session_id: str,
-        head: _Head,
-        opened: SessionOpened | None,
-        kept: list[tuple[int, str, int, str, bytes, bytes | None, str | None]],
-    ) -> int:
+    def _write(self, session_id: str, head: _Head, opened: SessionOpened | None, kept: list[_Kept]) -> int:
         """One transaction; returns the session's key."""
         key = head.key
         try:
-            with mended(self._path), writing(self._db):
+            if opened is None and len(kept) == 1:
+                # A lone statement is its own transaction, and takes the write lock as BEGIN IMMEDIATE does.
+                self._db.execute(_INSERT, (event_id(key, kept[0][0]), *kept[0][1:]))
+                return key
+            with writing(self._db):
                 if opened is not None:
                     row = (session_id, head.key or None, head.seq)
                     key = (
                         self._db.execute("INSERT INTO session (id, parent, base) VALUES (?, ?, ?)", row).lastrowid or 0
                     )
-                self._db.executemany(
-                    "INSERT INTO event (id, uuid, at, kind, digest, payload, artifact) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    [(event_id(key, seq), *row) for seq, *row in kept],
-                )
-        except LogDamaged as error:
-            if not isinstance(error.__cause__, sqlite3.IntegrityError):
-                raise
+                self._db.executemany(_INSERT, [(event_id(key, seq), *row) for seq, *row in kept])
+        except sqlite3.IntegrityError as error:
             stored = self._stored_head(session_id)
             raise conflict(session_id, head.seq, stored.seq if stored else 0) from error
+        except sqlite3.Error as error:
+            raise refusal(self._path, error) from error
         return key
 
     def _row(self, found: _SessionFound) -> SessionRow:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import msgspec
@@ -19,7 +20,7 @@ from transom.core.event import Event, Fact, decode_fact
 from transom.errors import ArtifactMissing, LogDamaged
 from transom.ports import Blobs
 
-__all__ = ["Fetch", "Row", "Stretch", "checked", "decoded", "digest_at", "fact_of", "lineage", "payload_of", "stored"]
+__all__ = ["Fetch", "Row", "Stretch", "decoded", "digest_at", "fact_of", "lineage", "payload_of", "walked"]
 
 _PAGE = 128
 """Rows fetched at once. With the inline limit of `log` a page is at most 16 MiB; more rows are not faster."""
@@ -27,8 +28,11 @@ _PAGE = 128
 Fetch: TypeAlias = Callable[[str, tuple[int | str | None, ...]], list[Any]]
 """Runs one SELECT and returns all its rows."""
 
-Row: TypeAlias = tuple[int, str, int, str, bytes, bytes]
-"""seq, uuid, at, kind, digest, payload (whole, wherever it was stored)."""
+Row: TypeAlias = tuple[int, str, int, bytes, bytes]
+"""seq, uuid, at, digest, payload (whole, wherever it was stored)."""
+
+_ROWS = """SELECT id & 0xFFFFFFFFFF, uuid, at, kind, digest, payload, artifact FROM event
+WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,43 +77,45 @@ def payload_of(blobs: Blobs, payload: bytes | None, artifact: str | None) -> byt
     return blobs.get(str(artifact))
 
 
-def stored(fetch: Fetch, blobs: Blobs, stretch: Stretch, after: int, until: int) -> Iterator[Row]:
-    """Rows of a stretch with `after < seq <= until`, as they stand. Raises `LogDamaged` for an absent payload."""
-    after, until = max(after, stretch.base), min(until, stretch.last)
-    while after < until:
-        page = fetch(
-            "SELECT id & 0xFFFFFFFFFF, uuid, at, kind, digest, payload, artifact FROM event "
-            "WHERE id > ? AND id <= ? ORDER BY id LIMIT ?",
-            (event_id(stretch.key, after), event_id(stretch.key, until), _PAGE),
-        )
-        for seq, uuid, at, kind, digest, payload, artifact in page:
-            try:
-                whole = payload_of(blobs, payload, artifact)
-            except ArtifactMissing as error:
-                raise LogDamaged(f"session {stretch.session_id}, event {seq}: its payload is gone: {error}") from error
-            yield seq, uuid, at, kind, digest, whole
+def walked(
+    fetch: Fetch, blobs: Blobs, stretch: Stretch, after: int, previous: bytes, *, until: int = SEQ_MASK
+) -> Iterator[Row]:
+    """Rows of a stretch with `after < seq <= until`, each found to be dense, linked to the one before (`previous` is
+    the digest after event `after`) and of the kind its column says."""
+    name, stop = stretch.session_id, min(until, stretch.last)
+    first = event_id(stretch.key, max(after, stretch.base))
+    while True:
+        page = fetch(_ROWS, (first, event_id(stretch.key, stop), _PAGE))
+        for seq, uuid, at, kind, digest, inline, artifact in page:
+            if seq != after + 1:
+                raise LogDamaged(f"session {name}, event {after + 1}: is missing; the next stored one is {seq}")
+            payload = inline if inline is not None else _absent(blobs, name, seq, artifact)
+            if not (type(uuid) is type(kind) is str and type(at) is int and type(payload) is bytes):
+                raise LogDamaged(f"session {name}, event {seq}: its row holds values of the wrong type")
+            previous = link(previous, envelope(name, seq, uuid, at, payload))
+            if previous != digest:
+                raise LogDamaged(f"session {name}, event {seq}: its digest does not follow from event {after}")
+            if _tag(kind) not in payload:
+                raise LogDamaged(f"session {name}, event {seq}: its kind column says {kind}, its payload does not")
+            after = seq
+            yield seq, uuid, at, digest, payload
         if len(page) < _PAGE:
             return
-        after = page[-1][0]
+        first = event_id(stretch.key, after)
 
 
-def checked(stretch: Stretch, rows: Iterator[Row], after: int, previous: bytes) -> Iterator[Row]:
-    """The rows, each found to be dense, linked to the one before, and of the kind its column says."""
-    name = stretch.session_id
-    for row in rows:
-        seq, uuid, at, kind, digest, payload = row
-        if seq != after + 1:
-            raise LogDamaged(f"session {name}, event {after + 1}: is missing; the next stored one is {seq}")
-        if not (type(uuid) is type(kind) is str and type(at) is int and type(payload) is bytes):
-            raise LogDamaged(f"session {name}, event {seq}: its row holds values of the wrong type")
-        previous = link(previous, envelope(name, seq, uuid, at, payload))
-        if previous != digest:
-            raise LogDamaged(f"session {name}, event {seq}: its digest does not follow from event {after}")
-        # A tag inside text would stand there with escaped quotes, so this finds the fact's own.
-        if b'"fact":"%b"' % kind.encode() not in payload:
-            raise LogDamaged(f"session {name}, event {seq}: its kind column says {kind}, its payload does not")
-        after = seq
-        yield row
+def _absent(blobs: Blobs, name: str, seq: int, artifact: str | None) -> bytes:
+    try:
+        return payload_of(blobs, None, artifact)
+    except ArtifactMissing as error:
+        raise LogDamaged(f"session {name}, event {seq}: its payload is gone: {error}") from error
+
+
+@lru_cache(64)
+def _tag(kind: str) -> bytes:
+    """How a fact of this kind names itself in its payload. In text the quotes would be escaped, so it is found nowhere
+    else."""
+    return b'"fact":"%b"' % kind.encode()
 
 
 def fact_of(session_id: str, seq: int, payload: bytes) -> Fact:
@@ -127,8 +133,8 @@ def decoded(fetch: Fetch, blobs: Blobs, stretches: Sequence[Stretch], after: int
         return
     after = max(after, 0)
     for stretch in stretches:
-        rows = stored(fetch, blobs, stretch, after, until)
-        for seq, uuid, at, _, digest, payload in checked(stretch, rows, after, previous):
-            fact = fact_of(stretch.session_id, seq, payload)
-            yield Event(session_id=stretch.session_id, seq=seq, uuid=uuid, at=at, fact=fact, digest=digest)
-            after, previous = seq, digest
+        if after < min(until, stretch.last):
+            for seq, uuid, at, digest, payload in walked(fetch, blobs, stretch, after, previous, until=until):
+                fact = fact_of(stretch.session_id, seq, payload)
+                yield Event(session_id=stretch.session_id, seq=seq, uuid=uuid, at=at, fact=fact, digest=digest)
+                after, previous = seq, digest

@@ -26,6 +26,7 @@ __all__ = [
     "is_passing",
     "mended",
     "open_log",
+    "refusal",
     "writing",
 ]
 
@@ -80,7 +81,7 @@ def mended(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise _ours(path, error) from error
+        raise refusal(path, error) from error
     except UnicodeDecodeError as error:  # SQLite quotes a damaged name in its message, and Python cannot read that
         raise LogDamaged(f"{path}: is damaged where its tables are described; restore the file from a copy") from error
 
@@ -90,7 +91,8 @@ def is_passing(error: sqlite3.Error) -> bool:
     return getattr(error, "sqlite_errorname", "").startswith(_PASSING)
 
 
-def _ours(path: Path, error: sqlite3.Error) -> KernelError:
+def refusal(path: Path, error: sqlite3.Error) -> KernelError:
+    """What SQLite's error means to the caller."""
     name = getattr(error, "sqlite_errorname", "")
     if name.startswith("SQLITE_FULL"):
         return Unwritable(f"{path}: the disk is full; nothing of this append was stored. Make room and try again")

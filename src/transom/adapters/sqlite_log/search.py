@@ -59,8 +59,8 @@ class _Wanted:
     query: str
     folded: str
     limit: int
-    ranges: Sequence[tuple[int, int]]
-    """First and last event id, oldest first."""
+    ranges: Sequence[tuple[int, int]] | None
+    """First and last event id, oldest first; None for all."""
 
 
 T = TypeVar("T")
@@ -90,7 +90,7 @@ class Search:
         folded = fold_case(query)
         if not folded or limit < 1:
             return []
-        wanted = _Wanted(query=query, folded=folded, limit=limit, ranges=_ALL if scope is None else _ranges(scope))
+        wanted = _Wanted(query=query, folded=folded, limit=limit, ranges=None if scope is None else _ranges(scope))
         with self._lock:
             self._mending(self._catch_up)
             for phrase in phrases(query):
@@ -169,7 +169,7 @@ class Search:
         """Newest first. A payload that cannot hold the literal is left without decoding it."""
         needle = fold_case(canonical(wanted.query)[1:-1].decode())
         hits: list[Hit] = []
-        for first, last in wanted.ranges[::-1]:
+        for first, last in reversed(wanted.ranges or _ALL):
             before = last
             while len(hits) < wanted.limit:
                 page = self._select(

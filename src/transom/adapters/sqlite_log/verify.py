@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from transom.adapters.sqlite_log.rows import Fetch, Stretch, checked, digest_at, fact_of, lineage, stored
+from transom.adapters.sqlite_log.rows import Fetch, Stretch, digest_at, fact_of, lineage, walked
 from transom.adapters.sqlite_log.schema import SEQ_BITS, SEQ_MASK, event_id
 from transom.core.block import Block, Image, ToolResultRef
 from transom.core.canon import GENESIS
@@ -73,8 +73,7 @@ def _session(fetch: Fetch, blobs: Blobs, name: str) -> Verified:
         previous = GENESIS if own.base == 0 else digest_at(fetch, stretches, own.base)
         if previous is None:
             raise LogDamaged(f"session {name}: the event {own.base} it continues is missing")
-        rows = stored(fetch, blobs, own, own.base, own.last)
-        for seq, _, _, _, _, payload in checked(own, rows, own.base, previous):
+        for seq, _, _, _, payload in walked(fetch, blobs, own, own.base, previous):
             count += 1
             if count == 1:
                 _check_opening(fetch, stretches, fact_of(name, seq, payload))
