@@ -86,7 +86,7 @@ def test_a_condensation_keeps_what_is_whole_around_its_summary(tmp_path: Path) -
 def test_errors_pauses_unknown_kinds_torn_files_and_the_condensers_calls_are_kept(tmp_path: Path) -> None:
     items = _read(_FOLDER, tmp_path)
     said = facts(items)
-    thought, failed = said[7:9]
+    thought, failed = said[8:10]
     assert isinstance(thought, ModelReplied)
     assert thought.blocks == (ToolCall(call_id="x3", name="think", arguments='{"thought": "fuel"}'),)
     assert thought.usage == Usage(uncached=61, output=5, cost_microusd=250000)
@@ -94,6 +94,7 @@ def test_errors_pauses_unknown_kinds_torn_files_and_the_condensers_calls_are_kep
         call_id="x3", blocks=(ToolResultRaw(text="Thinking is off."),), is_error=True, effect="none"
     )
     assert [fact.kind for fact in said if isinstance(fact, Observed)] == [
+        "observation",
         "PauseEvent",
         "GardenEvent",
         "usage of condenser",

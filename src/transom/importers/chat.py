@@ -115,7 +115,7 @@ class _Call(msgspec.Struct):
     finish_reason: str | None = None
 
 
-class _ResultPart(msgspec.Struct):
+class _Result(msgspec.Struct):
     type: str = ""
     tool_use_id: str = ""
     content: str | list[msgspec.Raw] | None = None
@@ -140,7 +140,7 @@ _RESPONSE = msgspec.json.Decoder(_Response)
 _USAGE = msgspec.json.Decoder(ChatUsage)
 _CALL = msgspec.json.Decoder(_Call)
 _MESSAGE = msgspec.json.Decoder(Message)
-_RESULT = msgspec.json.Decoder(_ResultPart)
+_RESULT = msgspec.json.Decoder(_Result)
 
 
 def sniff(source: Source) -> bool:
@@ -337,15 +337,15 @@ class _Conversation:
         """Anthropic's user messages hold results beside words; results are said first, as the API demands."""
         words: list[msgspec.Raw] = []
         for raw in message.content if isinstance(message.content, list) else ():
-            part = read(raw, _RESULT)
-            if part is None or part.type != "tool_result":
+            result = read(raw, _RESULT)
+            if result is None or result.type != "tool_result":
                 words.append(raw)
                 continue
             fact = ToolReturned(
-                call_id=part.tool_use_id,
-                blocks=result_blocks(part.content, self._blobs),
-                is_error=bool(part.is_error),
-                effect=effect_of(self._tools.get(part.tool_use_id, "")),
+                call_id=result.tool_use_id,
+                blocks=result_blocks(result.content, self._blobs),
+                is_error=bool(result.is_error),
+                effect=effect_of(self._tools.get(result.tool_use_id, "")),
             )
             yield self._scribe.say(fact, uuid)
         content = message.content if isinstance(message.content, str) else words

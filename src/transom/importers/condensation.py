@@ -1,4 +1,4 @@
-"""OpenHands' condensed view: which events stand in the window after some were forgotten.
+"""OpenHands' condensation: which events stand in the window after some were forgotten.
 
 A condensation names the events it forgets and the place of its summary among those that remain, the system prompt
 counted. An earlier summary goes with it. OpenHands then drops what lost its other half, so a result whose call is
@@ -14,7 +14,7 @@ from transom.core.block import Text
 from transom.core.event import Seed
 from transom.importers.draft import Compacted
 
-__all__ = ["View"]
+__all__ = ["Visible"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class _Entry:
     answered: str
 
 
-class View:
+class Visible:
     """The events of one session that the next request would hold, in order."""
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """Messages as the chat APIs write them: OpenAI's and Anthropic's shapes, and what agents add to them.
 
 Agents that keep their history as API messages (mini-swe-agent, SWE-agent, Inspect, OpenHands, plain arrays) share these
-shapes. A part whose shape is not known stays whole as an `Opaque` block: a message is never lost for one part. Each
+shapes. Content whose shape is not known stays whole as an `Opaque` block, so a message is never lost for it. Each
 message is decoded on its own from the raw bytes of its document, so one odd message leaves the others readable.
 """
 
@@ -62,7 +62,7 @@ class _Source(msgspec.Struct):
     url: str = ""
 
 
-class _Part(msgspec.Struct):
+class _Content(msgspec.Struct):
     type: str = ""
     text: str = ""
     thinking: str = ""
@@ -136,7 +136,7 @@ class _FunctionTool(msgspec.Struct):
     function: _FunctionTool | None = None
 
 
-_PART = msgspec.json.Decoder(_Part)
+_CONTENT = msgspec.json.Decoder(_Content)
 _CALL = msgspec.json.Decoder(_Call)
 _FUNCTION = msgspec.json.Decoder(_Function)
 _TOOL = msgspec.json.Decoder(_FunctionTool)
@@ -250,7 +250,7 @@ def content_blocks(content: str | list[msgspec.Raw] | None, blobs: Blobs) -> tup
     """Blocks of a message's content, in its order; empty text is left out."""
     if isinstance(content, str):
         return (Text(text=content),) if content else ()
-    blocks = (_part_block(part, blobs) for part in content or ())
+    blocks = (_content_block(raw, blobs) for raw in content or ())
     return tuple(block for block in blocks if not (isinstance(block, Text) and not block.text))
 
 
@@ -306,33 +306,33 @@ def _tool(raw: msgspec.Raw) -> Tool:
     return Tool(name=inner.name, description=inner.description or "", schema=raw_text(schema))
 
 
-def _part_block(raw: msgspec.Raw, blobs: Blobs) -> Block:
-    part = read(raw, _PART)
-    if part is None:
-        return Opaque(kind="part", raw=raw_text(raw))
-    match part.type:
+def _content_block(raw: msgspec.Raw, blobs: Blobs) -> Block:
+    content = read(raw, _CONTENT)
+    if content is None:
+        return Opaque(kind="content", raw=raw_text(raw))
+    match content.type:
         case "text" | "input_text" | "output_text":
-            return Text(text=part.text)
+            return Text(text=content.text)
         case "thinking" | "redacted_thinking":
-            return Thought(text=part.thinking, opaque=raw_text(raw))
+            return Thought(text=content.thinking, opaque=raw_text(raw))
         case "reasoning":
-            return Thought(text=part.reasoning, opaque=raw_text(raw))
+            return Thought(text=content.reasoning, opaque=raw_text(raw))
         case "tool_use":
-            return ToolCall(call_id=part.id, name=part.name, arguments=raw_text(part.input))
+            return ToolCall(call_id=content.id, name=content.name, arguments=raw_text(content.input))
         case "image_url" | "image":
-            return _picture(part, raw, blobs)
+            return _picture(content, raw, blobs)
         case _:
-            return Opaque(kind=part.type, raw=raw_text(raw))
+            return Opaque(kind=content.type, raw=raw_text(raw))
 
 
-def _picture(part: _Part, raw: msgspec.Raw, blobs: Blobs) -> Block:
-    if part.source is not None and part.source.data:
-        return image(blobs, part.source.media_type, part.source.data)
-    url = part.image_url.url if isinstance(part.image_url, _Url) else part.image_url
-    if part.source is not None:
-        url = part.source.url
-    url = url or part.image
+def _picture(content: _Content, raw: msgspec.Raw, blobs: Blobs) -> Block:
+    if content.source is not None and content.source.data:
+        return image(blobs, content.source.media_type, content.source.data)
+    url = content.image_url.url if isinstance(content.image_url, _Url) else content.image_url
+    if content.source is not None:
+        url = content.source.url
+    url = url or content.image
     data = _DATA_URL.match(url)
     if data is not None:
         return image(blobs, data[1], url[data.end() :])
-    return Image(media_type="image/*", url=url) if url else Opaque(kind=part.type, raw=raw_text(raw))
+    return Image(media_type="image/*", url=url) if url else Opaque(kind=content.type, raw=raw_text(raw))

@@ -6,7 +6,7 @@
    read from the cache and leaves out what was written to it.
 3. The result as the model saw it is not recorded, but its pieces are: a command's output with what is known of its
    run (`Shell`), else `content`, `output` or `message`, else the error. An edit tool's own word for its command says
-   whether the call read or wrote.
+   whether the call read or wrote; the whole file it wrote was not sent: `Observed`.
 4. `Condensation` is a recorded compaction (`condensation`).
 """
 
@@ -35,7 +35,7 @@ from transom.core.event import (
 )
 from transom.errors import BadInput
 from transom.importers import openhands_v0
-from transom.importers.condensation import View
+from transom.importers.condensation import Visible
 from transom.importers.draft import Item, Quarantined, Said, Unknown
 from transom.importers.effects import effect_of
 from transom.importers.fields import iso_ms, raw_text
@@ -141,6 +141,7 @@ class _Observation(msgspec.Struct):
     exit_code: int | None = None
     command: str | None = None
     metadata: Shell | None = None
+    new_content: str | None = None
 
 
 _RAW = msgspec.json.Decoder(msgspec.Raw)
@@ -229,7 +230,7 @@ class _Telling:
         self._usages = usages
         self._used: set[str] = set()
         self._held: _Held | None = None
-        self._view = View()
+        self._visible = Visible()
 
     def event(self, raw: msgspec.Raw, number: int) -> Iterator[Item]:
         event = read(raw, _EVENT)
@@ -249,9 +250,9 @@ class _Telling:
             case "MessageEvent" if event.llm_message is not None:
                 yield from self._spoke(event, event.llm_message)
             case "ObservationEvent" | "AgentErrorEvent" | "UserRejectObservation":
-                yield self._returned(event)
+                yield from self._returned(event)
             case "Condensation":
-                yield self._view.condense(
+                yield self._visible.condense(
                     self.scribe.session,
                     self.scribe.name(event.id),
                     iso_ms(event.timestamp),
@@ -295,11 +296,11 @@ class _Telling:
         calls = () if is_absent(event.tool_call) else call_blocks([event.tool_call], event.id)
         held.blocks += thoughts + content_blocks(event.thought, self._blobs) + calls
         called = next((block.call_id for block in calls if isinstance(block, ToolCall)), "")
-        self._view.add(event.id, held.uuid, called=called)
+        self._visible.add(event.id, held.uuid, called=called)
 
     def _prompted(self, event: _Event) -> Said:
         text = event.system_prompt.text if event.system_prompt is not None else ""
-        self._view.add(event.id, "")
+        self._visible.add(event.id, "")
         head = EpochOpened(sections=(Section(key="system", text=text),), tools=catalogue(event.tools or ()))
         return self.scribe.say(head, event.id, iso_ms(event.timestamp))
 
@@ -312,21 +313,21 @@ class _Telling:
             blocks = reply_blocks(message, self._blobs, event.id)
             reply = ModelReplied(blocks=blocks, model=self._model, usage=usage, response_id=response_id)
             said = self.scribe.say(reply, event.id, at)
-            self._view.add(event.id, said.uuid)
+            self._visible.add(event.id, said.uuid)
             yield said
             return
         blocks = content_blocks(message.content, self._blobs)
         fact = UserSaid(blocks=blocks) if event.source == "user" else HostSaid(kind="injected", blocks=blocks)
         said = self.scribe.say(fact, event.id, at)
-        self._view.add(event.id, said.uuid)
+        self._visible.add(event.id, said.uuid)
         yield said
         added = content_blocks(event.extended_content, self._blobs)
         if added:
             said = self.scribe.say(HostSaid(kind="injected", blocks=added), event.id, at)
-            self._view.add(event.id, said.uuid)
+            self._visible.add(event.id, said.uuid)
             yield said
 
-    def _returned(self, event: _Event) -> Said:
+    def _returned(self, event: _Event) -> Iterator[Said]:
         call_id = event.tool_call_id or ""
         seen = read(event.observation, _OBSERVATION) or _Observation()
         message = event.error or event.rejection_reason
@@ -338,9 +339,12 @@ class _Telling:
             effect=_effect(seen, event.tool_name or ""),
             exit_code=shell.known_code,
         )
-        said = self.scribe.say(fact, event.id, iso_ms(event.timestamp))
-        self._view.add(event.id, said.uuid, answered=call_id)
-        return said
+        at = iso_ms(event.timestamp)
+        said = self.scribe.say(fact, event.id, at)
+        self._visible.add(event.id, said.uuid, answered=call_id)
+        yield said
+        if seen.new_content is not None:
+            yield self.scribe.say(Observed(kind="observation", raw=raw_text(event.observation)), event.id, at)
 
     def _result(self, seen: _Observation, raw: msgspec.Raw) -> tuple[Block, ...]:
         words = next((text for text in (seen.content, seen.output, seen.message) if text is not None), None)

@@ -30,7 +30,7 @@ from transom.core.event import (
     Usage,
     UserSaid,
 )
-from transom.importers.condensation import View
+from transom.importers.condensation import Visible
 from transom.importers.draft import Item, Said, Unknown
 from transom.importers.effects import effect_of
 from transom.importers.fields import iso_ms, raw_text
@@ -262,7 +262,7 @@ class _Telling:
         self._calls: dict[int, tuple[str, str]] = {}
         """Event of an action -> its call and tool."""
         self._has_task = False
-        self._view = View()
+        self._visible = Visible()
 
     def event(self, raw: msgspec.Raw, fallback: str) -> Iterator[Item]:
         event = read(raw, _EVENT)
@@ -277,17 +277,17 @@ class _Telling:
             case None, _:
                 yield self._observed(event, raw, uuid, at)
             case "system", _:
-                self._view.add(uuid, "")
+                self._visible.add(uuid, "")
                 sections = (Section(key="system", text=args.content or ""),)
                 yield self._scribe.say(EpochOpened(sections=sections, tools=catalogue(args.tools or ())), uuid, at)
             case "message", "user":
                 yield self._asked(args, uuid, at)
             case "condensation", _:
-                yield self._view.condense(
+                yield self._visible.condense(
                     self._scribe.session,
                     self._scribe.name(uuid),
                     at,
-                    forgotten=_forgotten(args, self._view.event_ids()),
+                    forgotten=_forgotten(args, self._visible.event_ids()),
                     summary=args.summary or "",
                     offset=args.summary_offset,
                 )
@@ -308,7 +308,7 @@ class _Telling:
         fact = HostSaid(kind="continue", blocks=blocks) if self._has_task else UserSaid(blocks=blocks)
         self._has_task = True
         said = self._scribe.say(fact, uuid, at)
-        self._view.add(uuid, said.uuid)
+        self._visible.add(uuid, said.uuid)
         return said
 
     def _acted(self, event: _Event, action: str, args: _Args, uuid: str, at: int) -> Iterator[Said]:
@@ -318,7 +318,7 @@ class _Telling:
             self._calls[event.id] = data.tool_call_id, action
         called = "" if action == "message" else data.tool_call_id
         if response.id and response.id in self._used:
-            self._view.add(uuid, self._view_uuid, called=called)
+            self._visible.add(uuid, self._last_reply, called=called)
             return
         choice = next(iter(response.choices), None)
         blocks = (
@@ -335,11 +335,11 @@ class _Telling:
             response_id=response.id,
         )
         said = self._scribe.say(fact, uuid, at)
-        self._view_uuid = said.uuid
-        self._view.add(uuid, said.uuid, called=called)
+        self._last_reply = said.uuid
+        self._visible.add(uuid, said.uuid, called=called)
         yield said
 
-    _view_uuid = ""
+    _last_reply = ""
     """Of the reply said last: a further action of its response stands for the same words."""
 
     def _observed(self, event: _Event, raw: msgspec.Raw, uuid: str, at: int) -> Said:
@@ -360,11 +360,11 @@ class _Telling:
                 exit_code=(extras.metadata or Shell(exit_code=extras.exit_code)).known_code,
             )
             said = self._scribe.say(returned, uuid, at)
-            self._view.add(uuid, said.uuid, answered=call_id)
+            self._visible.add(uuid, said.uuid, answered=call_id)
             return said
         if kind == "error":
             said = self._scribe.say(HostSaid(kind="injected", blocks=(Text(text=text),)), uuid, at)
-            self._view.add(uuid, said.uuid)
+            self._visible.add(uuid, said.uuid)
             return said
         return self._scribe.say(Observed(kind=kind, raw=raw_text(raw)), uuid, at)
 
