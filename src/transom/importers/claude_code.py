@@ -21,7 +21,7 @@ import msgspec
 from transom.core import canon
 from transom.core.block import Block, Text, ToolResultRaw
 from transom.core.event import HostSaid, Observed, Seed, SessionOpened, UserSaid
-from transom.importers.claude_lines import LINE, Line, agent_step, attachment_of, message_of, words
+from transom.importers.claude_lines import LINE, Line, agent_step, aside_of, message_of, words
 from transom.importers.claude_message import SYNTHETIC, Message, Result, blocks, is_injected, results
 from transom.importers.claude_thread import OPENED, Thread
 from transom.importers.draft import Cleared, Compacted, Item, Note, Quarantined, Said, Unknown
@@ -333,7 +333,7 @@ class _Reader:
             yield boundary
 
     def _attachment(self, record: Record[Line], name: str, at: int, thread: Thread) -> Iterator[Item]:
-        attachment = attachment_of(record.value)
+        attachment = aside_of(record.value)
         if attachment is None:
             yield Unknown(kind="attachment")
             yield self._observed(thread, name, at, "attachment", record.raw)

@@ -12,7 +12,7 @@ from transom.importers.claude_message import Message
 from transom.importers.fields import raw_text
 from transom.importers.mending import decode
 
-__all__ = ["LINE", "Attachment", "Line", "Step", "agent_step", "attachment_of", "message_of", "words"]
+__all__ = ["LINE", "Aside", "Line", "Step", "agent_step", "aside_of", "message_of", "words"]
 
 _SPOKEN = frozenset(
     {
@@ -38,7 +38,9 @@ class _Micro(msgspec.Struct, frozen=True):
     compactedToolIds: tuple[str, ...] = ()  # noqa: N815
 
 
-class Attachment(msgspec.Struct, frozen=True):
+class Aside(msgspec.Struct, frozen=True):
+    """What a client attaches to the conversation by itself."""
+
     type: str = ""
     prompt: msgspec.Raw = msgspec.Raw(b'""')
     commandMode: str = ""  # noqa: N815
@@ -94,7 +96,7 @@ LINE = msgspec.json.Decoder(Line)
 _MESSAGE = msgspec.json.Decoder(Message)
 _STEP = msgspec.json.Decoder(Step)
 _PROGRESS = msgspec.json.Decoder(_Progress)
-_ATTACHMENT = msgspec.json.Decoder(Attachment)
+_ASIDE = msgspec.json.Decoder(Aside)
 _TEXT = msgspec.json.Decoder(str)
 
 
@@ -119,7 +121,7 @@ def agent_step(data: msgspec.Raw) -> tuple[str, Step, Message] | None:
     return progress.agentId, step, step.message
 
 
-def words(attachment: Attachment) -> str:
+def words(attachment: Aside) -> str:
     """The text of an attachment, empty for one that carries none (the client renders those from its own state)."""
     if attachment.type not in _SPOKEN:
         return ""
@@ -139,9 +141,9 @@ def words(attachment: Attachment) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def attachment_of(line: Line) -> Attachment | None:
+def aside_of(line: Line) -> Aside | None:
     """What is attached, or None if it has no known shape."""
     try:
-        return decode(bytes(line.attachment), _ATTACHMENT)[0]
+        return decode(bytes(line.attachment), _ASIDE)[0]
     except msgspec.DecodeError:
         return None
