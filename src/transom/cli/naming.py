@@ -1,14 +1,23 @@
-"""What a person calls a session: its id, an unambiguous start of it (with or without the format), or `latest`."""
+"""What a person calls a session: its id, an unambiguous start of it (with or without the format), or `latest`.
+
+A fork's or child's id continues the first session's behind `#` or `~`. The start of an id means the first session; with
+the mark, and the start of what stands behind it, the other one.
+"""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Sequence
 
 from transom.errors import UsageError
 from transom.ports import Log, SessionRow
 
-__all__ = ["LATEST", "find_session"]
+__all__ = ["LATEST", "find_session", "short_ids"]
 
 LATEST = "latest"
 _SHOWN = 8
+_LENGTHS = (8, 13, 18, 23, 36)
+_ID = re.compile(r"(?P<format>[^:#~]*:)?(?P<own>[^#~]*)(?P<mark>[#~]?)(?P<rest>.*)", re.DOTALL)
 
 
 def find_session(log: Log, name: str) -> SessionRow:
@@ -20,10 +29,7 @@ def find_session(log: Log, name: str) -> SessionRow:
         if not rows:
             raise UsageError("no session is stored yet; `transom replay FILE` imports one")
         return next((row for row in rows if row.kind == "root"), rows[0])
-    exact = [row for row in rows if name in {row.session_id, _own_part(row.session_id)}]
-    found = exact or [
-        row for row in rows if row.session_id.startswith(name) or _own_part(row.session_id).startswith(name)
-    ]
+    found = _matches(rows, name)
     if len(found) == 1:
         return found[0]
     if not found:
@@ -32,6 +38,37 @@ def find_session(log: Log, name: str) -> SessionRow:
     raise UsageError(f"{name!r} is the start of {len(found)} sessions: {ids}; write more of it")
 
 
-def _own_part(session_id: str) -> str:
-    """The id without `<format>:`."""
-    return session_id.partition(":")[2] or session_id
+def short_ids(rows: Sequence[SessionRow]) -> list[str]:
+    """The ids, cut where that leaves each different from the others; `find_session` finds them so."""
+    for length in _LENGTHS:
+        short = [_cut(row.session_id, length) for row in rows]
+        if len(set(short)) == len(rows):
+            return short
+    return [row.session_id for row in rows]
+
+
+def _cut(session_id: str, length: int) -> str:
+    format_, own, mark, rest = _split(session_id)
+    return f"{format_}{own[:length]}{mark}{rest[:length]}"
+
+
+def _split(session_id: str) -> tuple[str, str, str, str]:
+    found = _ID.match(session_id)
+    assert found is not None
+    return found["format"] or "", found["own"], found["mark"], found["rest"]
+
+
+def _matches(rows: Sequence[SessionRow], name: str) -> list[SessionRow]:
+    exact = [row for row in rows if name in {row.session_id, row.session_id.partition(":")[2]}]
+    if exact:
+        return exact
+    prefix, named, mark, rest = _split(name)
+    start = prefix + named
+    found = []
+    for row in rows:
+        format_, own, own_mark, own_rest = _split(row.session_id)
+        is_start = own.startswith(start) or f"{format_}{own}".startswith(start)
+        if is_start and (not mark or (mark == own_mark and own_rest.startswith(rest))):
+            found.append(row)
+    first = [row for row in found if not _split(row.session_id)[2]]
+    return first if first and not mark else found

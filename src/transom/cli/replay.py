@@ -14,9 +14,11 @@ from transom import compose
 from transom.cli.files import check_target, write
 from transom.cli.intake import Chosen, choose
 from transom.cli.options import StoreFolder
+from transom.cli.reading import headline
 from transom.cli.terminal import Bar, bar, out, say
 from transom.cli.terms import Market, arms_of, market, parse_tokens, terms_of
 from transom.core.budget import limits
+from transom.core.event import UserSaid
 from transom.core.policy import PRESETS, Policy
 from transom.errors import BadInput, UsageError
 from transom.lab import report
@@ -186,11 +188,16 @@ def _replay_one(script: Script, wanted: _Wanted, done: _Done, progress: Progress
         scratch=compose.scratch_log,
         progress=progress,
     )
-    done.runs += replayed.runs
+    title = script.title or _first_words(script)
+    done.runs += [msgspec.structs.replace(run, title=title) for run in replayed.runs]
     if wanted.has_trace:
         from transom.lab.trace import trace_of
 
         done.traces.append(trace_of(replayed, bounds.hard))
+
+
+def _first_words(script: Script) -> str:
+    return next((headline(event.fact) for event in script.events if isinstance(event.fact, UserSaid)), "")
 
 
 def _publish(done: _Done, wanted: _Wanted, *, json: Path | None, html: Path | None, trace: Path | None) -> None:

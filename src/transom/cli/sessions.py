@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from transom import compose
+from transom.cli.naming import short_ids
 from transom.cli.options import AsJson, StoreFolder
 from transom.cli.reading import headline
 from transom.cli.terminal import out, printable, say, when
@@ -23,9 +24,9 @@ _DIGEST = 12
 """Hex digits of a head's digest: enough to tell any two sessions apart by eye."""
 
 _WIDE = 100
-"""Columns from which on the model and the head's digest have room."""
+"""Columns from which on kind, model and the head's digest have room."""
 
-_LENGTHS = (8, 13, 18, 23)
+_DATE = len("2026-11-30")
 
 _LOOKED_AT = 40
 """Events looked at for the first words of a user, where a session has no title."""
@@ -52,29 +53,22 @@ def _show(log: Log, rows: list[SessionRow]) -> None:
         box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1), header_style="bold", expand=True
     )
     table.add_column("session", overflow="fold")
-    table.add_column("kind", no_wrap=True)
     if is_wide:
+        table.add_column("kind", no_wrap=True)
         table.add_column("model", overflow="ellipsis", no_wrap=True, max_width=24)
     table.add_column("title", overflow="ellipsis", no_wrap=True, ratio=1)
     table.add_column("events", justify="right", no_wrap=True)
     table.add_column("last", no_wrap=True)
     if is_wide:
         table.add_column("head", no_wrap=True)
-    for row, short in zip(rows, _short(rows), strict=True):
-        cells = [short, row.kind, _title(log, row), f"{row.events:,}", when(row.last_at)]
+    for row, short in zip(rows, short_ids(rows), strict=True):
+        last, title, events = when(row.last_at), _title(log, row), f"{row.events:,}"
         if is_wide:
-            cells = [*cells[:2], row.model, *cells[2:], row.head.digest[:_DIGEST]]
+            cells = [short, row.kind, row.model, title, events, last, row.head.digest[:_DIGEST]]
+        else:
+            cells = [short, title, events, last[:_DATE]]
         table.add_row(*(Text(printable(cell)) for cell in cells))
     console.print(table)
-
-
-def _short(rows: list[SessionRow]) -> list[str]:
-    """The ids, cut where that leaves them different from each other: every command takes the start of an id."""
-    for length in _LENGTHS:
-        short = [row.session_id[: row.session_id.find(":") + 1 + length] for row in rows]
-        if len(set(short)) == len(rows):
-            return short
-    return [row.session_id for row in rows]
 
 
 def _title(log: Log, row: SessionRow) -> str:

@@ -75,7 +75,9 @@ def show(replay: Replay, console: Console) -> None:
     groups = sessions(replay.runs)
     for runs in groups:
         first = runs[0].result
-        console.print(Text(session_title(runs[0]), style="bold", no_wrap=True, overflow="ellipsis"))
+        console.print(Text(session_title(runs[0]), style="bold"), no_wrap=True, overflow="ellipsis")
+        if runs[0].title:
+            console.print(Text(printable(first.session), style="dim"), no_wrap=True, overflow="ellipsis")
         counts = f"{printable(first.format)} · {printable(first.model) or 'model unknown'} · {first.steps:,} steps · "
         console.print(Text(f"{counts}{first.events:,} events · {_recorded(first)}", style="dim"))
         console.print(_table([row((run.result,)) for run in runs], console.width))
@@ -133,9 +135,14 @@ def session_title(run: Run) -> str:
 
 
 def total_rows(runs: Iterable[Run]) -> list[tuple[str, ...]]:
-    """One row an arm over all sessions."""
+    """One row an arm over all sessions; an arm that not all of them have says over how many it is."""
     results = [run.result for run in runs]
-    return [row([result for result in results if result.arm == total.arm]) for total in totals(results)]
+    every = len({result.session for result in results})
+    rows = []
+    for total in totals(results):
+        arm, *cells = row([result for result in results if result.arm == total.arm])
+        rows.append((arm if int(total.session) == every else f"{arm} ({total.session} of {every})", *cells))
+    return rows
 
 
 def row(results: Sequence[Result]) -> tuple[str, ...]:
@@ -163,7 +170,9 @@ def row(results: Sequence[Result]) -> tuple[str, ...]:
 def footnotes(replay: Replay) -> list[str]:
     """What a reader must know to trust the figures, as sentences."""
     results = [run.result for run in replay.runs]
-    notes = [f"Context limit {replay.context_limit:,} tokens. Cost in US dollars" + _dated(replay.prices_dated)]
+    limits = {result.context_limit or replay.context_limit for result in results} or {replay.context_limit}
+    span = " to ".join(f"{limit:,}" for limit in sorted({min(limits), max(limits)}))
+    notes = [f"Context limit {span} tokens. Cost in US dollars" + _dated(replay.prices_dated)]
     notes += [printable(sentence) for sentence in replay.assumed]
     notes.append("seen/recall/lost: handles used later that were in the window, one recall away, or gone.")
     errors = [abs(result.counter_error) for result in results if result.counter_error is not None]
