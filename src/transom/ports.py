@@ -12,7 +12,7 @@ from typing import Protocol
 from transom.core.block import Measure
 from transom.core.event import Draft, Event, Link
 
-__all__ = ["Blobs", "Counter", "Hit", "Log", "Measure", "SessionRow", "Verified"]
+__all__ = ["Blobs", "Counter", "Hit", "Log", "Measure", "SessionRow", "Snapshots", "Verified"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +102,18 @@ class Blobs(Protocol):
 
     def ids(self) -> Iterator[str]:
         """Every stored id, in no order."""
+        ...
+
+
+class Snapshots(Protocol):
+    """Saved states of sessions: a cache that may be lost at any time."""
+
+    def save(self, session_id: str, seq: int, digest: bytes, state: bytes) -> None:
+        """Keep the encoded state behind event `seq`, whose chain digest is `digest`."""
+        ...
+
+    def newest(self, session_id: str) -> list[tuple[int, bytes, bytes]]:
+        """(seq, digest, state) of what is whole and of this kernel, newest first."""
         ...
 
 

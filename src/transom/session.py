@@ -14,20 +14,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from transom.core import gssc
 from transom.core.boundary import before_step, prompt_tokens
 from transom.core.budget import Limits
 from transom.core.cache import Pin, Verdict, check, pin_of
-from transom.core.event import Draft, Event, Fact, RequestSent, SessionOpened
+from transom.core.event import Draft, Event, Fact, RequestSent, SessionOpened, WindowOpened
 from transom.core.policy import Policy
 from transom.core.projection import fold, project
 from transom.core.state import State
 from transom.core.wire import Dialect, Rendering, Wire
 from transom.errors import SequenceConflict
-from transom.ports import Counter, Log
+from transom.ports import Counter, Log, Snapshots
 
 __all__ = ["Prepared", "Rules", "Session"]
 
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(State)
 _RETRIES = 8
 """Lost races in a row before the conflict is reported: each means another writer got one append in between."""
 
@@ -57,8 +61,9 @@ class Prepared:
 class Session:
     """One session: its log, its state, and the rules it runs under."""
 
-    def __init__(self, log: Log, state: State, rules: Rules) -> None:
+    def __init__(self, log: Log, state: State, rules: Rules, snapshots: Snapshots | None = None) -> None:
         """Use `start` or `open`."""
+        self._snapshots = snapshots
         self.log = log
         self.state = state
         self.rules = rules
@@ -66,16 +71,20 @@ class Session:
         self._pin: Pin | None = None
 
     @classmethod
-    def start(cls, log: Log, session_id: str, opened: SessionOpened, rules: Rules) -> Session:
+    def start(
+        cls, log: Log, session_id: str, opened: SessionOpened, rules: Rules, snapshots: Snapshots | None = None
+    ) -> Session:
         """A new session. Raises `SequenceConflict` if the id is taken."""
-        session = cls(log, State(session_id=session_id), rules)
+        session = cls(log, State(session_id=session_id), rules, snapshots)
         session._place((Draft(fact=opened, uuid=rules.ids(), at=rules.clock()),))
         return session
 
     @classmethod
-    def open(cls, log: Log, session_id: str, rules: Rules) -> Session:
-        """A session that is in the log: the same state, the same bytes and the same pin as before a restart (L2)."""
-        session = cls(log, project(log.read(session_id)), rules)
+    def open(cls, log: Log, session_id: str, rules: Rules, snapshots: Snapshots | None = None) -> Session:
+        """A session that is in the log: the same state, the same bytes and the same pin as before a restart (L2). With
+        `snapshots` it costs the window and what came after its opening, not the history."""
+        state = _saved(log, session_id, snapshots) if snapshots else State()
+        session = cls(log, project(log.read(session_id, state.seq), state), rules, snapshots)
         pinned = session.state.pin
         if pinned is not None:
             wire = session._rendering.wire(session.state)
@@ -157,7 +166,19 @@ class Session:
         events = self.log.append(self.session_id, self.state.seq, drafts)
         for event in events:
             fold(self.state, event)
+        if self._snapshots and any(isinstance(event.fact, WindowOpened) for event in events):
+            state = _ENCODER.encode(self.state)
+            self._snapshots.save(self.session_id, self.state.seq, events[-1].digest, state)
         return events
+
+
+def _saved(log: Log, session_id: str, snapshots: Snapshots) -> State:
+    """The newest saved state that stands on this log's chain; an empty one if there is none."""
+    for seq, digest, data in snapshots.newest(session_id):
+        event = next(log.read(session_id, seq - 1, seq), None)
+        if event is not None and event.digest == digest:
+            return _DECODER.decode(data)
+    return State()
 
 
 def _sent(prepared: Prepared) -> RequestSent:
