@@ -68,11 +68,11 @@ class Place:
         """Whether it has members instead of bytes."""
         if self.is_folder:
             return True
-        with self.stream() as stream:
-            try:
+        try:
+            with self.stream() as stream:
                 head = stream.read(512)
-            except DAMAGE:
-                return False
+        except DAMAGE:
+            return False
         return head.startswith(_ZIP) or head[_TAR_MARK] == b"ustar"
 
     @cached_property

@@ -275,7 +275,7 @@ def _odd_line(
         yield from _torn_line(number, text, decoder, str(error), is_last_torn=is_last_torn)
         return
     yield Record(line=number, value=found, raw=text)
-    if is_mended:
+    if is_mended or len(text) < len(raw.strip()):
         yield Note(text="")
 
 
