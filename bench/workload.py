@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from math import exp
 
+from transom.adapters.counter import open_counter
 from transom.core.block import Text, ToolCall, ToolResultRaw
 from transom.core.canon import FORMAT
 from transom.core.event import Draft, Fact, ModelReplied, SessionOpened, ToolReturned, Usage, UserSaid
 
-__all__ = ["events", "message", "opened"]
+__all__ = ["conversation", "events", "message", "opened"]
 
 _VOCABULARY = """
     budget window handle append digest chain event session parse render offset token cache prefix result error retry
@@ -23,6 +25,9 @@ _VOCABULARY = """
 """
 _WORDS = tuple(_VOCABULARY.split())
 _CJK = "上下文窗口压缩模型缓存事件日志检查点边界摘要预算任务失败成功文件路径错误测试运行提交"
+_RESULTS = (
+    1500  # different results of a conversation, about 5 MB; a longer one tells them again, so that it can be made
+)
 _SIGMA = 0.9  # the spread of tool results: the 90th percentile is about five times the median, as in recorded sessions
 
 
@@ -38,6 +43,46 @@ def events(count: int, seed: int = 1, mean: int = 1700) -> list[Draft]:
         Draft(fact=_fact(rng, number, mean), uuid=f"{rng.getrandbits(128):032x}", at=1_700_000_000_000 + 900 * number)
         for number in range(count)
     ]
+
+
+def conversation(count: int, seed: int = 1, mean: int = 1700) -> Iterator[Draft]:
+    """`count` drafts without an opening: a user's words, then calls each followed by its result, all counted, and after
+    fifty of those a user's again. Each reply reports the prompt it was given."""
+    rng = random.Random(seed)
+    measure = open_counter().measure
+    pool = _results(seed, mean, min(count, _RESULTS))
+    prompt = 6000
+    call_id = ""
+    for number in range(count):
+        fact: Fact
+        if number % 101 == 0:
+            said = _prose(rng, 400)
+            fact = UserSaid(blocks=(Text(text=said, tokens=measure(said).tokens),))
+        elif not call_id:
+            call_id = f"call_{number}"
+            said, arguments = _prose(rng, 120), json.dumps({"path": _path(rng), "start": rng.randrange(900)})
+            call = ToolCall(call_id=call_id, name="read_file", arguments=arguments, tokens=measure(arguments).tokens)
+            words = Text(text=said, tokens=measure(said).tokens)
+            usage = Usage(uncached=900, cached=prompt - 900, output=words.tokens + call.tokens)
+            fact = ModelReplied(blocks=(words, call), model="bench", stop_reason="tool_use", usage=usage)
+        else:
+            fact = ToolReturned(call_id=call_id, blocks=(pool[number % len(pool)],), effect="read")
+            call_id = ""
+        prompt += sum(block.tokens for block in fact.blocks) + 6
+        yield Draft(fact=fact, uuid=f"{rng.getrandbits(128):032x}", at=1_700_000_000_000 + 900 * number)
+
+
+@lru_cache(maxsize=2)
+def _results(seed: int, mean: int, count: int) -> list[ToolResultRaw]:
+    rng = random.Random(seed)
+    measure = open_counter().measure
+    made = []
+    for _ in range(count):
+        # Results are half of the messages, so they carry twice the mean.
+        text = _text(rng, max(40, int(rng.lognormvariate(0, _SIGMA) * 1.8 * mean / exp(_SIGMA**2 / 2))))
+        found = measure(text)
+        made.append(ToolResultRaw(text=text, tokens=found.tokens, content=found.content))
+    return made
 
 
 def message(seed: int, size: int) -> str:
