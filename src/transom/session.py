@@ -25,7 +25,7 @@ from transom.core.policy import Policy
 from transom.core.projection import fold, project
 from transom.core.state import State
 from transom.core.wire import Dialect, Rendering, Wire
-from transom.errors import SequenceConflict
+from transom.errors import SequenceConflict, UsageError
 from transom.ports import Counter, Log, Snapshots
 
 __all__ = ["Prepared", "Rules", "Session"]
@@ -69,6 +69,7 @@ class Session:
         self.rules = rules
         self._rendering = Rendering(rules.dialect)
         self._pin: Pin | None = None
+        self._pin_seq = 0
 
     @classmethod
     def start(
@@ -84,12 +85,7 @@ class Session:
         """A session that is in the log: the same state, the same bytes and the same pin as before a restart (L2). With
         `snapshots` it costs the window and what came after its opening, not the history."""
         state = _saved(log, session_id, snapshots) if snapshots else State()
-        session = cls(log, project(log.read(session_id, state.seq), state), rules, snapshots)
-        pinned = session.state.pin
-        if pinned is not None:
-            wire = session._rendering.wire(session.state)
-            session._pin = _restored(pinned, wire)
-        return session
+        return cls(log, project(log.read(session_id, state.seq), state), rules, snapshots)
 
     @property
     def session_id(self) -> str:
@@ -100,6 +96,8 @@ class Session:
 
         Raises `SequenceConflict` if other writers win `_RETRIES` times in a row.
         """
+        if uuid and len(facts) != 1:
+            raise UsageError(f"uuid {uuid} names one fact, not {len(facts)}; append them one by one")
         now = self.rules.clock() if at is None else at
         drafts = tuple(Draft(fact=fact, uuid=uuid or self.rules.ids(), at=now) for fact in facts)
         return self._retried(lambda: drafts)
@@ -122,7 +120,7 @@ class Session:
         return self._retried(decide)
 
     def request(self) -> Prepared:
-        """The next request, with its verdict appended."""
+        """The next request, with its verdict appended. Raises `UsageError` while calls are open (L4)."""
         made: list[Prepared] = []
 
         def decide() -> tuple[Draft, ...]:
@@ -133,16 +131,33 @@ class Session:
         self._retried(decide)
         prepared = made[-1]
         if prepared.verdict.kind != "drift":
-            self._pin = pin_of(prepared.wire)
+            self._pin, self._pin_seq = pin_of(prepared.wire), self.state.pin_seq
         return prepared
 
     def _prepare(self) -> Prepared:
+        if self.state.window.calls:
+            raise UsageError(
+                f"session {self.session_id}: {len(self.state.window.calls)} calls have no result yet; append their "
+                "results, or let `boundary` close them, before the next request"
+            )
         text, tail_tokens = self._tail()
         wire = self._rendering.wire(self.state, text)
-        verdict = check(self._pin, wire, self.state.declared)
+        verdict = check(self._pinned(wire), wire, self.state.declared)
         return Prepared(
             wire=wire, verdict=verdict, tokens=prompt_tokens(self.state) + tail_tokens, tail_tokens=tail_tokens
         )
+
+    def _pinned(self, wire: Wire) -> Pin | None:
+        """What the request must extend. After a restart, or when another writer sent the last one, it is rendered
+        again: from this wire if that still starts with the pinned bytes, else from the state the pin was made of."""
+        pinned = self.state.pin
+        if pinned is not None and self._pin_seq != self.state.pin_seq:
+            if not _starts_with(wire, pinned):
+                then = project(self.log.read(self.session_id, until=self.state.pin_seq - 1))
+                wire = Rendering(self.rules.dialect).wire(then)
+            self._pin = _restored(pinned, wire)
+            self._pin_seq = self.state.pin_seq
+        return self._pin
 
     def _tail(self) -> tuple[str, int]:
         if self.rules.policy.where != "sandwich":
@@ -167,9 +182,15 @@ class Session:
         for event in events:
             fold(self.state, event)
         if self._snapshots and any(isinstance(event.fact, WindowOpened) for event in events):
-            state = _ENCODER.encode(self.state)
-            self._snapshots.save(self.session_id, self.state.seq, events[-1].digest, state)
+            self._save(self._snapshots, events[-1].digest)
         return events
+
+    def _save(self, snapshots: Snapshots, digest: bytes) -> None:
+        try:
+            state = _ENCODER.encode(self.state)
+        except UnicodeEncodeError:
+            return  # half an emoji in the window: this state is folded from the log instead
+        snapshots.save(self.session_id, self.state.seq, digest, state)
 
 
 def _saved(log: Log, session_id: str, snapshots: Snapshots) -> State:
@@ -184,7 +205,7 @@ def _saved(log: Log, session_id: str, snapshots: Snapshots) -> State:
 def _sent(prepared: Prepared) -> RequestSent:
     wire = prepared.wire
     return RequestSent(
-        head=wire.head_digests["tools"] + wire.head_digests["system"],
+        head=_head_digest(wire),
         body=wire.rolling[wire.messages].hex(),
         body_messages=wire.messages,
         verdict=prepared.verdict.kind,
@@ -193,13 +214,24 @@ def _sent(prepared: Prepared) -> RequestSent:
     )
 
 
+def _starts_with(wire: Wire, pinned: RequestSent) -> bool:
+    end = pinned.body_messages
+    return _head_digest(wire) == pinned.head and end <= wire.messages and wire.rolling[end].hex() == pinned.body
+
+
+def _head_digest(wire: Wire) -> str:
+    return wire.head_digests["tools"] + wire.head_digests["system"]
+
+
 def _restored(pinned: RequestSent, wire: Wire) -> Pin:
-    """The pin as the log has it; its last digest is the stored one, so bytes that render otherwise now are seen."""
+    """The pin as the log has it. Bytes that render otherwise now (another kernel, another dialect) are seen: what the
+    log stored does not follow from them, so none of them count as kept."""
     size = len(pinned.head) // 2
-    shared = min(pinned.body_messages, wire.messages)
-    rolling = [*wire.rolling[:shared], *(b"" for _ in range(pinned.body_messages - shared)), bytes.fromhex(pinned.body)]
-    return Pin(
-        head={"tools": pinned.head[:size], "system": pinned.head[size:]},
-        rolling=rolling,
-        messages=pinned.body_messages,
-    )
+    head = {"tools": pinned.head[:size], "system": pinned.head[size:]}
+    end = pinned.body_messages
+    if _head_digest(wire) == pinned.head:
+        head = wire.head_digests
+    rolling = wire.rolling
+    if end > wire.messages or rolling[end].hex() != pinned.body:
+        rolling = [*(b"" for _ in range(end)), bytes.fromhex(pinned.body)]
+    return Pin(head=head, rolling=rolling, messages=end)

@@ -6,20 +6,21 @@ returns the facts to append, as one append, in this order:
 1. settle     a call without a result gets one from the host, so pairs stay whole (L10)
 2. dispose    user messages that a finished turn answered are closed; thoughts the provider drops then are dropped
 3. offload    results over the policy's threshold become references before they are ever sent
-4. budget     remind, fall back, or roll over (`budget.evaluate`)
-5. compress   what the policy does at its moment: fifo, mask, state projection
-6. last line  a window that would not fit is rolled over by code, whatever the policy (all but `raw`)
+4. declared   a rollover that a model asked for is committed, or refused (L4)
+5. compress   what the policy does at its moment: fifo, mask, state projection, rollover
+6. budget     remind, fall back, or roll over by code: no window outgrows the hard limit (all but `raw`'s)
 
-Deciding needs sizes after each of these, so a boundary works on an overlay of the window; nothing is folded until the
-facts are appended. A step that gains too little is refused and named (L11).
+At most one window opens. Deciding needs sizes after each of these, so a boundary works on an overlay of the window;
+nothing is folded until the facts are appended (`overlay`). What gains too little is refused and named (L11).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal, assert_never
 
 from transom.core import gssc
-from transom.core.block import Measure, Text, ToolResultRaw
+from transom.core.block import Measure, Text
 from transom.core.budget import Limits, evaluate, require
 from transom.core.event import (
     BlockReplaced,
@@ -35,43 +36,16 @@ from transom.core.event import (
     WindowRefused,
 )
 from transom.core.handoff import seed
+from transom.core.overlay import CUTS, Overlay, Plan, counted_tokens, head_tokens, prompt_tokens
+from transom.core.pairing import NO_RESULT
 from transom.core.policy import Policy
-from transom.core.state import NOTHING, Counts, Item, State, add_counts, counts_of, replaced
+from transom.core.state import NOTHING, Item, State, add_counts
 
 __all__ = ["before_step", "counted_tokens", "head_tokens", "prompt_tokens"]
 
 _MIN_SEED = 300
 """o200k tokens: anchors, handoff frame and a few lines of state; a seed never gets less room."""
-_WORTH_CUTTING = 600
-"""Tokens: a smaller message is hardly smaller as a reference (a stub is up to about 300)."""
-_ROOM_AFTER = 0.9
-"""A new window is made smaller until it fits this share of the base limit, so the next step does not roll again."""
-
-
-def head_tokens(state: State) -> int:
-    """The head in the model's tokens: sections and tools counted, and what the recording does not hold."""
-    head = state.head
-    prose = sum(section.tokens for section in head.sections)
-    code = sum(tool.tokens for tool in head.tools)
-    if not prose and not code:
-        return head.unseen_tokens
-    return head.unseen_tokens + state.calibration.estimate((prose, code, 0, 0, 0), 0)
-
-
-def counted_tokens(state: State) -> int:
-    """The next request without its tail, in the model's tokens, by our count alone."""
-    window = state.window
-    return head_tokens(state) + state.calibration.estimate(window.counts, len(window.items))
-
-
-def prompt_tokens(state: State) -> int:
-    """The next request without its tail, in the model's tokens: the last reported prompt and our count of what came
-    since; our count alone where the window was rewritten since, or nothing was reported."""
-    if not state.known_prompt:
-        return counted_tokens(state)
-    window = state.window
-    added = add_counts(window.counts, state.known_counts, -1)
-    return state.known_prompt + state.calibration.estimate(added, len(window.items) - state.known_items)
+_DROPPED = "[host] Older messages were dropped from this window; recall finds them by their words."
 
 
 def before_step(
@@ -95,13 +69,13 @@ def before_step(
     if policy.how == "recorded":
         return tuple(desk.facts)
     desk.offload()
-    if policy.when != "never":
+    if policy.when != "never" or state.intent is not None:
         desk.budget(model_hands_over)
     return tuple(desk.facts)
 
 
 class _Desk:
-    """One boundary's work: the facts so far and the window as they would leave it."""
+    """One boundary's work: the facts so far, and the window as they would leave it."""
 
     def __init__(
         self, state: State, policy: Policy, bounds: Limits, measure: Callable[[str], Measure], tail_tokens: int
@@ -111,42 +85,22 @@ class _Desk:
         self.bounds = bounds
         self.measure = measure
         self.facts: list[Fact] = []
-        self.counts = state.window.counts
-        self.changed: dict[int, Item] = {}
-        self.fixed = head_tokens(state) + tail_tokens
-        self.off = prompt_tokens(state) - counted_tokens(state)
-        """By how much our count of the window as it stands is off the last report."""
-        self.added: list[int] = []
-        """The seqs these messages will have (an append fails if the log's head has moved): a new window keeps them."""
-        self.pending = 0
-        """Tokens of facts that add to the window and have no item yet (host results, reminders)."""
-
-    # -- sizes
+        self.window = Overlay(state, bounds, measure, tail_tokens)
+        self.least = int(policy.min_gain * bounds.hard)
+        self.has_opened = False
 
     @property
     def items(self) -> Sequence[Item]:
         return self.state.window.items
 
-    def tokens(self, counts: Counts, messages: int) -> int:
-        return self.state.calibration.estimate(counts, messages)
-
     def current(self) -> int:
-        return self.off + self.fixed + self.pending + self.tokens(self.counts, len(self.items))
-
-    def shown(self, place: int) -> Item:
-        item = self.items[place]
-        return self.changed.get(item.seq, item) if item.seq else item
-
-    def cost(self, item: Item) -> int:
-        found = self.changed.get(item.seq, item) if item.seq else item
-        return self.tokens(found.counts, 1)
+        return self.window.tokens
 
     # -- the steps, in order
 
     def settle(self) -> None:
         for call_id in self.state.window.calls:
-            block = ToolResultRaw(text="[no result: this call did not finish]", tokens=9, content="prose")
-            self.add(ToolReturned(call_id=call_id, blocks=(block,), is_error=True, effect="none", by="host"))
+            self.add(ToolReturned(call_id=call_id, blocks=(NO_RESULT,), is_error=True, effect="none", by="host"))
 
     def dispose(self) -> None:
         words = self.state.words
@@ -168,78 +122,80 @@ class _Desk:
     def offload(self) -> None:
         above = self.policy.offload_above
         if above:
-            fresh = [item for item in self.items[self.state.window.sent :] if item.role == "tool"]
+            fresh = [item for item in self.items[self.state.window.sent :] if item.role in ("tool", "host")]
             self.replace("offload", [found for item in fresh for found in gssc.offload(item, above, self.measure)])
 
     def budget(self, model_hands_over: bool) -> None:
-        state = self.state
+        policy, hard = self.policy, self.bounds.hard
+        if self.state.intent is not None:
+            self.rollover("model")
+            return
+        if policy.when == "step" or (policy.when == "watermark" and self.current() > policy.watermark * hard):
+            self.compress()
         action = evaluate(
             self.bounds,
             current=self.current(),
-            declared=state.intent is not None,
-            reminder_claimed=state.reminder_claimed or not model_hands_over,
-            fallback_claimed=state.fallback_claimed or not model_hands_over,
+            declared=False,
+            reminder_claimed=self.state.reminder_claimed or not model_hands_over,
+            fallback_claimed=self.state.fallback_claimed,
         )
-        if action.kind == "remind":
-            self.say("reminder", f"[host] About {action.remaining:,} tokens are left before this window must be handed "
-                     "over. Finish the step at hand, then call new_context with a handoff.")  # fmt: skip
-        elif action.kind == "fallback":
-            self.say("fallback", "[host] The window is full: the only call accepted now is new_context.")
-        elif action.kind == "rollover" and action.cause == "model":
-            self.rollover("model")
+        # Nobody hands over in a replay, so the room that is kept for it may be used.
+        must = self.current() >= hard or (action.kind == "rollover" and model_hands_over)
+        if self.has_opened or not (must or model_hands_over):
             return
-        if self.policy.when == "watermark" and self.current() > self.policy.watermark * self.bounds.hard:
-            self.compress()
-        if self.current() >= self.bounds.hard:
-            if self.policy.how == "fifo":
-                self.fifo()
-            else:
-                self.rollover("hard-limit")
+        if must and policy.how == "fifo":
+            self.fifo()
+        elif must:
+            self.rollover("hard-limit")
+        elif action.kind == "remind":
+            self.say(
+                "reminder",
+                f"[host] About {action.remaining:,} tokens are left in this window. Finish the step at hand, then call "
+                "new_context with a handoff.",
+            )
+        elif action.kind == "fallback":
+            self.say("fallback", "[host] This window is full. The only call accepted now is new_context.")
 
-    def say(self, kind: str, text: str) -> None:
+    def say(self, kind: Literal["reminder", "fallback", "refusal"], text: str) -> None:
         found = self.measure(text)
-        block = Text(text=text, tokens=found.tokens, content=found.content)
-        self.add(HostSaid(kind="reminder" if kind == "reminder" else "fallback", blocks=(block,)))
+        self.add(HostSaid(kind=kind, blocks=(Text(text=text, tokens=found.tokens, content=found.content),)))
 
     def add(self, fact: ToolReturned | HostSaid) -> None:
         """A message of the host's own."""
-        self.added.append(self.state.seq + 1 + len(self.facts))
+        self.window.add(self.state.seq + 1 + len(self.facts), fact.blocks)
         self.facts.append(fact)
-        self.pending += self.tokens(counts_of(fact.blocks), 1)
 
     # -- rewriting
 
-    def replace(self, how: How, targets: list[Replacement]) -> None:
-        if not targets:
-            return
-        self.facts.append(BlockReplaced(how=how, targets=tuple(targets)))
-        self.counts = self.overlay(how, targets, self.counts, self.changed)
-
-    def overlay(self, how: How, targets: Sequence[Replacement], counts: Counts, changed: dict[int, Item]) -> Counts:
-        for target in targets:
-            item = changed.get(target.seq) or self.items[self.state.window.place[target.seq]]
-            after = replaced(item, target, how)
-            counts = add_counts(add_counts(counts, item.counts, -1), after.counts)
-            changed[target.seq] = after
-        return counts
+    def replace(self, how: How, targets: Sequence[Replacement]) -> None:
+        if targets:
+            self.facts.append(BlockReplaced(how=how, targets=tuple(targets)))
+            self.window.replace(how, targets)
 
     def compress(self) -> None:
-        """What the policy does at the watermark, unless it was refused and the window has hardly grown since."""
-        least = int(self.policy.min_gain * self.bounds.hard)
-        if self.state.refused_tokens and self.current() < self.state.refused_tokens + least // 2:
+        """What the policy does at its moment, unless it was refused and the window has hardly grown since."""
+        if self.is_refused():
             return
-        if self.policy.how == "fifo":
-            self.fifo()
-            return
-        if self.policy.how not in ("mask", "project"):
-            return
-        if self.policy.how == "mask":
-            self.rewrite(least)
-            return
-        # A projection that only just gets below the watermark would be rewritten again at once.
-        if self.rewrite(max(least, self.current() - int(self.policy.low_water * self.bounds.hard))):
-            return
-        self.rollover("watermark", least=least)
+        match self.policy.how:
+            case "fifo":
+                self.fifo()
+            case "mask":
+                self.rewrite(self.least)
+            case "rollover":
+                self.rollover("watermark")
+            case "project":
+                # A projection that only just gets below the watermark would be rewritten again at once.
+                low = self.current() - int(self.policy.low_water * self.bounds.hard)
+                if not self.rewrite(max(self.least, low)):
+                    self.rollover("watermark")
+            case "none" | "recorded":
+                pass
+            case _:
+                assert_never(self.policy.how)
+
+    def is_refused(self) -> bool:
+        refused = self.state.refused_tokens
+        return refused > 0 and self.current() < min(refused + self.least // 2, self.bounds.hard)
 
     def rewrite(self, least: int) -> bool:
         """One batch of masks (and, projecting, prunes) if it frees at least `least` tokens."""
@@ -247,149 +203,131 @@ class _Desk:
         targets: list[tuple[How, list[Replacement]]] = [("mask", gssc.masks(old, self.measure))]
         if self.policy.how == "project":
             targets.insert(0, ("prune", gssc.prunes(self.old(self.policy.thought_turns))))
-        trial = dict(self.changed)
-        counts = self.counts
-        for how, found in targets:
-            counts = self.overlay(how, found, counts, trial)
-        before = self.current()
-        after = before - self.tokens(self.counts, 0) + self.tokens(counts, 0)
+        before, after = self.current(), self.window.tokens_if(targets)
         if before - after < least:
             if any(found for _, found in targets) and self.policy.how == "mask":
-                self.refuse("mask", before, after, least)
+                self.refuse("mask", before, after)
             return False
         for how, found in targets:
             self.replace(how, found)
         return True
 
     def old(self, steps: int) -> list[Item]:
+        """Items older than `steps` replies, which the model has seen."""
         newest = self.state.steps - steps
-        return [self.changed.get(item.seq, item) for item in self.items if item.seq and item.step <= newest]
+        seen = self.items[: self.first_new()]
+        return [self.window.shown(item) for item in seen if item.seq and item.step <= newest]
 
-    def refuse(self, cause: str, before: int, after: int, least: int) -> None:
-        reason = f"would free {before - after:,} tokens, less than the stated minimum of {least:,}"
+    def refuse(self, cause: str, before: int, after: int) -> None:
+        reason = f"would free {before - after:,} tokens, less than the stated minimum of {self.least:,}"
         self.facts.append(WindowRefused(cause=cause, reason=reason, tokens_before=before, tokens_after=after))
+        if cause == "model":
+            self.say("refusal", f"[host] No new window was opened: it {reason}. Go on in this one.")
 
     # -- new windows
 
     def fifo(self) -> None:
         """Drop the oldest messages down to the low water, whatever they say; what is new stays and is cut to fit."""
-        start = gssc.newest(
-            self.items,
-            self.cost,
-            int(self.policy.low_water * self.bounds.hard) - self.fixed,
-            whole_from=self.first_new(),
-        )
+        room = int(self.policy.low_water * self.bounds.hard) - self.window.fixed
+        start = gssc.newest(self.items, self.window.cost, room, whole_from=self.first_new())
         kept = list(range(start, len(self.items)))
-        before, after = self.current(), self.after(kept, NOTHING, 0)
-        least = int(self.policy.min_gain * self.bounds.hard)
-        if before < self.bounds.hard and before - after < least:
-            self.refuse("fifo", before, after, least)
-            return
-        self.fit(kept, NOTHING, 0)
-        after = self.after(kept, NOTHING, 0)
-        require(self.bounds, protected=after, what="the head and the newest message")
-        self.open("fifo", before, (), (), kept)
+        found = self.measure(_DROPPED)
+        note = Text(text=_DROPPED, tokens=found.tokens, content=found.content)
+        self.open(
+            "fifo", self.window.plan([], (Seed(role="host", blocks=(note,)),), kept), "the head and the newest messages"
+        )
 
     def first_new(self) -> int:
-        """The first position of what has just arrived: kept whole (COST-MODEL: `a_b` goes into the new window)."""
-        place = gssc.unseen(self.state)
-        while place < len(self.items) and self.items[place].role == "tool" and place > 0:
-            place -= 1  # results go with the reply that called for them
+        """The first position of what has just arrived: kept whole (COST-MODEL: `a_b` goes into the new window). New
+        results go with the reply that called for them."""
+        place = self.state.window.seen
+        new = next((item for item in self.items[place:] if item.role in ("tool", "assistant")), None)
+        if new is not None and new.role == "tool":
+            while place > 0 and self.items[place].role != "assistant":
+                place -= 1
         return place
 
-    def rollover(self, cause: WindowCause, least: int = 0) -> None:
+    def rollover(self, cause: WindowCause) -> None:
         """A new window by code: first message, seed from state, and what the model has not seen (with the newest steps
-        of the history quota when the policy projects)."""
+        of the history quota when the policy projects, as far as they leave the window half empty)."""
         hard = self.bounds.hard
-        before = self.current()
         first = self.first_message()
-        start = self.first_new()
-        if self.policy.how == "project":
-            start = gssc.newest(self.items, self.cost, int(self.policy.history * hard), whole_from=start)
         heads = {item.seq for item in first}
-        kept = [place for place in range(start, len(self.items)) if self.items[place].seq not in heads]
-        stays = frozenset(heads | {self.items[place].seq for place in kept})
-        base = add_counts(NOTHING, NOTHING)
-        for item in first:
-            base = add_counts(base, item.counts)
-        self.protected(first, stays)
-        made, size = self.seed(stays, int(self.policy.seed * hard))
-        self.fit(kept, add_counts(base, size), len(first) + len(made))
-        after = self.after(kept, add_counts(base, size), len(first) + len(made))
-        if after > self.bounds.hard * _ROOM_AFTER:
-            made, size = self.seed(stays, _MIN_SEED)
-            after = self.after(kept, add_counts(base, size), len(first) + len(made))
-        if least and before - after < least:
-            self.refuse(cause, before, after, least)
-            return
-        require(self.bounds, protected=after, what="the head, the user's own words and the newest message")
-        self.open(cause, before, tuple(item.seq for item in first), made, kept)
+
+        def plan(start: int, share: float) -> Plan:
+            kept = [place for place in range(start, len(self.items)) if self.items[place].seq not in heads]
+            shown = frozenset(heads | {self.items[place].seq for place in kept})
+            return self.window.plan(first, self.seed(shown, share), kept)
+
+        start = self.first_new()
+        made = plan(start, self.policy.seed)
+        if self.policy.how == "project":
+            new = sum(self.window.cost(item) for item in self.items[start:])
+            room = min(int(self.policy.history * hard), new + int(self.policy.low_water * hard) - made.tokens)
+            wider = gssc.newest(self.items, self.window.cost, room, whole_from=start)
+            if wider < start:
+                start, made = wider, plan(wider, self.policy.seed)
+        if made.tokens > self.window.room:
+            made = plan(start, 0.0)
+        self.protected(first, made)
+        self.open(cause, made, "the head, the user's own words and the newest messages")
 
     def first_message(self) -> list[Item]:
         """The first wire message whole, so that its bytes stay cached; only the user's own words of it if injected text
         makes it larger than two fifths of the window."""
-        first = self.state.first
-        size = sum(self.tokens(item.counts, 1) for item in first)
+        first = [self.window.shown(item) for item in self.state.first]
+        size = sum(self.window.cost(item) for item in first)
         if size > 0.4 * self.bounds.hard:
             return [item for item in first if item.role == "user"]
         return first
 
-    def seed(self, shown: frozenset[int], room: int) -> tuple[tuple[Seed, ...], Counts]:
+    def seed(self, shown: frozenset[int], share: float) -> tuple[Seed, ...]:
         last = next((item.uuid for item in reversed(self.items) if item.role == "assistant"), "")
-        made = seed(self.state, message_uuid=last, shown=shown, room=room, measure=self.measure)
-        size = NOTHING
-        for one in made:
-            size = add_counts(size, counts_of(one.blocks))
-        return made, size
+        room = max(_MIN_SEED, int(share * self.bounds.hard / self.state.calibration.blended))
+        return seed(
+            self.state,
+            message_uuid=self.state.intent_uuid or last,
+            shown=shown,
+            room=room,
+            measure=self.measure,
+            is_tight=share == 0,
+        )
 
-    def protected(self, first: Sequence[Item], shown: frozenset[int]) -> None:
+    def protected(self, first: Sequence[Item], made: Plan) -> None:
+        """Raise `OverBudget` for the user's words alone if they are what does not fit."""
+        if made.tokens <= self.bounds.hard or self.current() < self.bounds.hard:
+            return
         words = NOTHING
         for item in first:
             words = add_counts(words, item.counts)
+        heads = {item.seq for item in first}
         for said in self.state.words:
-            if said.disposition == "open" and said.seq not in shown:
+            if said.disposition == "open" and said.seq not in heads:
                 words = add_counts(words, said.counts)
-        size = self.fixed + self.tokens(words, len(first) + 1)
-        require(self.bounds, protected=size, what="the head and the user's own words")
+        require(
+            self.bounds, protected=self.window.size(words, len(first) + 1), what="the head and the user's own words"
+        )
 
-    def after(self, kept: Sequence[int], base: Counts, messages: int) -> int:
-        total = base
-        for place in kept:
-            total = add_counts(total, self.shown(place).counts)
-        return self.fixed + self.pending + self.tokens(total, messages + len(kept))
-
-    def fit(self, kept: Sequence[int], base: Counts, messages: int) -> None:
-        """Cut what is kept, the largest blocks first, until the window leaves room for another step."""
-        room = int(self.bounds.base * _ROOM_AFTER)
-        for place in sorted(kept, key=lambda place: -self.cost(self.items[place])):
-            if self.after(kept, base, messages) <= room:
-                return
-            item = self.shown(place)
-            if item.role in ("tool", "assistant") and item.seq and self.cost(item) > _WORTH_CUTTING:
-                self.replace("offload", gssc.elide(item, self.measure))
-
-    def open(
-        self, cause: WindowCause, before: int, head: tuple[int, ...], made: tuple[Seed, ...], kept: Sequence[int]
-    ) -> None:
-        seqs = (*(self.items[place].seq for place in kept if self.items[place].seq), *self.added)
-        total = NOTHING
-        for one in made:
-            total = add_counts(total, counts_of(one.blocks))
-        for item in self.state.first:
-            if item.seq in head:
-                total = add_counts(total, item.counts)
+    def open(self, cause: WindowCause, made: Plan, what: str) -> None:
+        """Carry out a plan: at the hard limit whatever it frees, else only if that is the stated minimum (L11)."""
+        before = self.current()
+        if before < self.bounds.hard and before - made.tokens < self.least:
+            if not self.is_refused() or cause == "model":
+                self.refuse(cause, before, made.tokens)
+            return
+        require(self.bounds, protected=made.tokens, what=what)
+        for how in CUTS:
+            self.replace(how, [target for kind, found in made.cuts if kind == how for target in found])
         self.facts.append(
             WindowOpened(
                 cause=cause,
                 generation=self.state.window.generation + 1,
-                seed=made,
-                kept_head=head,
-                kept_tail=seqs,
+                seed=made.seeds,
+                kept_head=made.first,
+                kept_tail=made.kept,
                 tokens_before=before,
-                tokens_after=self.after(kept, total, len(head) + len(made)),
+                tokens_after=made.tokens,
                 declared_by=self.state.intent_uuid if cause == "model" else "",
             )
         )
-        self.counts = total
-        for place in kept:
-            self.counts = add_counts(self.counts, self.shown(place).counts)
+        self.has_opened = True

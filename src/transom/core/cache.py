@@ -96,7 +96,10 @@ def _excuse(declared: Sequence[str], accepted: frozenset[str]) -> list[str]:
 
 
 def _first_change(pin: Pin, wire: Wire, component: str) -> str:
-    for segment in wire.head:
-        if segment.name.startswith(component) and pin.head.get(segment.name) != wire.head_digests[segment.name]:
-            return f"drift:{segment.name}"
-    return f"drift:{component}"
+    """The first segment that is new, gone or other bytes; the component if only the order changed."""
+    names = [segment.name for segment in wire.head if segment.name.startswith(component)]
+    for name in names:
+        if pin.head.get(name) != wire.head_digests[name]:
+            return f"drift:{name}"
+    gone = (name for name in pin.head if name.startswith(f"{component}:") and name not in names)
+    return f"drift:{next(gone, component)}"

@@ -8,16 +8,21 @@ compress   how: the blocks to replace (offload, mask, prune), never a decision a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+
+import msgspec
 
 from transom.core.blackboard import call_summary
 from transom.core.block import Block, Image, Measure, Text, Thought, ToolCall, ToolResultRaw, ToolResultRef
+from transom.core.canon import canonical, plain_text
 from transom.core.event import Replacement
+from transom.core.handoff import escape_tags
 from transom.core.literals import error_lines
 from transom.core.policy import Policy
 from transom.core.state import Item, State
 
-__all__ = ["elide", "masks", "newest", "offload", "prunes", "tail", "unseen"]
+__all__ = ["elide", "masks", "newest", "offload", "prunes", "tail"]
 
 _EDGE_LINES = 6
 _EDGE_CHARS = 400
@@ -30,11 +35,6 @@ _Measure = Callable[[str], Measure]
 
 
 # -- select
-
-
-def unseen(state: State) -> int:
-    """The first position the model has not seen in an answered request."""
-    return state.window.seen
 
 
 def newest(items: Sequence[Item], cost: Callable[[Item], int], room: int, *, whole_from: int) -> int:
@@ -62,32 +62,46 @@ def tail(state: State, policy: Policy, remaining: int) -> str:
     or when nothing is known to anchor."""
     if policy.where != "sandwich" or not state.words:
         return ""
-    lines = ["<reminder>"]
+    lines = ["<host_reminder>"]
     task = next((words for words in reversed(state.words) if words.disposition == "open"), state.words[-1])
     said = " ".join(" ".join(block.text.split()) for block in task.blocks if isinstance(block, Text))
-    lines.append(f"Task (message_uuid {task.uuid}): {said[:_TASK_CHARS]}")
-    limits = [text for words in state.words for text in words.constraints][-_TAIL_CONSTRAINTS:]
+    cut = "…" if len(said) > _TASK_CHARS else ""
+    lines.append(f"Task (message_uuid {task.uuid}): {said[:_TASK_CHARS]}{cut}")
+    limits = list(islice(_newest_constraints(state), _TAIL_CONSTRAINTS + 1))
     if limits:
-        lines.extend(("The user's own constraints:", *(f"- {text}" for text in limits)))
-    todo = [item for item in state.board.todo if item.status in ("pending", "in_progress")][:_TAIL_TODO]
+        newest_first = (
+            "" if len(limits) <= _TAIL_CONSTRAINTS else f" (the newest {_TAIL_CONSTRAINTS}; more stand above)"
+        )
+        lines.append(f"The user's own constraints{newest_first}:")
+        lines.extend(f"- {text}" for text in reversed(limits[:_TAIL_CONSTRAINTS]))
+    todo = [item for item in state.board.todo if item.status in ("pending", "in_progress")]
     if todo:
-        lines.extend(("Open:", *(f"- [{item.status}] {item.text}" for item in todo)))
+        lines.append("Open todo items:")
+        lines.extend(f"- [{item.status}] {escape_tags(item.text)}" for item in todo[:_TAIL_TODO])
+        if len(todo) > _TAIL_TODO:
+            lines.append(f"- and {len(todo) - _TAIL_TODO} more")
     if remaining > 0:
         lines.append(f"About {remaining // 1000}k tokens are left in this window.")
-    lines.append("</reminder>")
+    lines.append("</host_reminder>")
     return "\n".join(lines)
+
+
+def _newest_constraints(state: State) -> Iterator[str]:
+    return (text for words in reversed(state.words) for text in reversed(words.constraints))
 
 
 # -- compress
 
 
 def offload(item: Item, above: int, measure: _Measure) -> list[Replacement]:
-    """Replacements for the results of `item` with more than `above` tokens."""
-    return [
-        Replacement(seq=item.seq, index=index, block=_stub(item, block, measure))
-        for index, block in enumerate(item.blocks)
-        if isinstance(block, ToolResultRaw) and block.tokens > above
-    ]
+    """Replacements for the results of `item` with more than `above` tokens, if a stub is smaller."""
+    found = []
+    for index, block in enumerate(item.blocks):
+        if isinstance(block, ToolResultRaw) and block.tokens > above and not block.is_protected:
+            stub = _stub(item, block, measure)
+            if stub.tokens < block.tokens:
+                found.append(Replacement(seq=item.seq, index=index, block=stub))
+    return found
 
 
 def _stub(item: Item, block: ToolResultRaw, measure: _Measure) -> ToolResultRef:
@@ -107,17 +121,17 @@ def _stub(item: Item, block: ToolResultRaw, measure: _Measure) -> ToolResultRef:
         )
     )
     found = measure(text)
-    return ToolResultRef(text=text, size=size, tokens=found.tokens, content=found.content, is_protected=True)
+    return ToolResultRef(text=text, size=size, tokens=found.tokens, content=found.content)
 
 
 def masks(items: Iterable[Item], measure: _Measure) -> list[Replacement]:
     """Hide the observations of `items`; their calls stay."""
     found = []
     for item in items:
-        if item.role != "tool":
+        if item.role not in ("tool", "host"):
             continue
         for index, block in enumerate(item.blocks):
-            if isinstance(block, ToolResultRaw | Image) or (isinstance(block, ToolResultRef) and not _is_mask(block)):
+            if _is_observation(block) and not block.is_protected:
                 text = f"{_MASK} {block.tokens} tokens; recall it by message_uuid {item.uuid}]"
                 made = measure(text)
                 if made.tokens < block.tokens:
@@ -129,8 +143,10 @@ def masks(items: Iterable[Item], measure: _Measure) -> list[Replacement]:
 _MASK = "[old result hidden:"
 
 
-def _is_mask(block: ToolResultRef) -> bool:
-    return block.text.startswith(_MASK)
+def _is_observation(block: Block) -> bool:
+    return isinstance(block, ToolResultRaw | Image) or (
+        isinstance(block, ToolResultRef) and not block.text.startswith(_MASK)
+    )
 
 
 def prunes(items: Iterable[Item]) -> list[Replacement]:
@@ -151,28 +167,29 @@ def prunes(items: Iterable[Item]) -> list[Replacement]:
     return found
 
 
-def elide(item: Item, measure: _Measure) -> list[Replacement]:
-    """Last resort for a reply that alone would not fit: its calls' arguments and long texts become references."""
+def elide(items: Iterable[Item], measure: _Measure) -> list[Replacement]:
+    """Last resort for messages that would not fit: arguments, long texts, results and pictures become references."""
     found = []
-    for index, block in enumerate(item.blocks):
-        shown = _elided(item, block, measure)
-        if shown is not None and shown.tokens < block.tokens:
-            found.append(Replacement(seq=item.seq, index=index, block=shown))
+    for item in items:
+        for index, block in enumerate(item.blocks):
+            shown = None if block.is_protected else _elided(item, block, measure)
+            if shown is not None and shown.tokens < block.tokens:
+                found.append(Replacement(seq=item.seq, index=index, block=shown))
     return found
 
 
 def _elided(item: Item, block: Block, measure: _Measure) -> Block | None:
-    note = f"[{block.tokens} tokens offloaded; recall by message_uuid {item.uuid}]"
+    note = f"[{block.tokens} tokens offloaded; recall them by message_uuid {item.uuid}]"
     if isinstance(block, ToolCall):
-        # the summary is escaped by leaving out what JSON would escape
-        summary = call_summary(block.name, block.arguments).replace("\\", "/").replace('"', "'")
-        arguments = f'{{"offloaded":"{note} {summary}"}}'
-        count = measure(arguments).tokens
-        return ToolCall(call_id=block.call_id, name=block.name, arguments=arguments, tokens=count)
-    if isinstance(block, Text | Thought) and not block.is_protected:
+        said = f"{note} {plain_text(call_summary(block.name, block.arguments))}"
+        arguments = canonical({"offloaded": said}).decode()
+        found = measure(arguments)
+        return msgspec.structs.replace(block, arguments=arguments, tokens=found.tokens, content=found.content)
+    if isinstance(block, Text):
         text = f"{block.text[:_EDGE_CHARS]}\n{note}"
-        made = measure(text)
-        return Text(text=text, tokens=made.tokens, content=made.content)
-    if isinstance(block, ToolResultRaw):
-        return _stub(item, block, measure)
-    return None
+        found = measure(text)
+        return Text(text=text, tokens=found.tokens, content=found.content)
+    if isinstance(block, Image):
+        found = measure(note)
+        return ToolResultRef(text=note, tokens=found.tokens, content=found.content)
+    return _stub(item, block, measure) if isinstance(block, ToolResultRaw) else None

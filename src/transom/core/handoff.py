@@ -7,14 +7,17 @@ the limit and beyond. The anchors are `session_id` and `message_uuid`, the names
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
+import msgspec
+
 from transom.core.blackboard import snapshot
-from transom.core.block import Block, Image, Measure, Text
+from transom.core.block import Measure, Text
 from transom.core.event import Handoff, RelatedFile, Requirement, Seed
 from transom.core.state import State, Words
 
-__all__ = ["from_state", "render", "seed"]
+__all__ = ["escape_tags", "from_state", "render", "seed"]
 
 _SECTIONS = (
     "SPEC-CONFIRMED REQUIREMENTS",
@@ -25,74 +28,105 @@ _SECTIONS = (
 _CONFLICTS = 5
 """Newest failures named in the handoff itself; all of them stand in the state snapshot within its share."""
 _FILES = 12
+_OPEN = 20
+"""Open todo items named in the handoff; the snapshot counts all."""
+
+
+_TAG = re.compile(r"<(?=/?\s*(?i:handoff|related_files|session_state|host_reminder)\b)")
+
+
+def escape_tags(text: str) -> str:
+    """The text with look-alikes of the host's own tags made harmless: what a tool printed is never a handoff."""
+    return _TAG.sub("&lt;", text) if "<" in text else text
 
 
 def render(handoff: Handoff, related_files: tuple[RelatedFile, ...]) -> str:
-    """The handoff as a window shows it."""
+    """The handoff as a window shows it. Requirements stand to the letter (L6); all else may quote a tool."""
     listed = (
         [f"- {item.text} [{item.source}]" for item in handoff.requirements],
-        [f"- {text}" for text in handoff.inferences],
-        [f"- {text}" for text in handoff.conflicts],
-        [f"- {text}" for text in handoff.unverified],
+        [f"- {escape_tags(text)}" for text in handoff.inferences],
+        [f"- {escape_tags(text)}" for text in handoff.conflicts],
+        [f"- {escape_tags(text)}" for text in handoff.unverified],
     )
     out = ["<handoff>"]
     for number, (title, lines) in enumerate(zip(_SECTIONS, listed, strict=True), 1):
         out.extend((f"### {number}. {title}", *(lines or ["(none)"])))
     out.append("</handoff>")
     if related_files:
-        files = (f"- {item.path} ({item.role}) - {item.note}" for item in related_files)
+        files = (escape_tags(f"- {item.path} ({item.role}) - {item.note}") for item in related_files)
         out.extend(("<related_files>", *files, "</related_files>"))
     return "\n".join(out)
 
 
-def from_state(state: State) -> tuple[Handoff, tuple[RelatedFile, ...]]:
-    """A handoff by code: nothing in it is anybody's paraphrase."""
-    requirements = [
-        Requirement(text=text, source=f"message_uuid: {words.uuid}")
-        for words in state.words
-        for text in words.constraints
-    ]
+def from_state(state: State, *, whole: frozenset[int] = frozenset()) -> tuple[Handoff, tuple[RelatedFile, ...]]:
+    """A handoff by code: nothing in it is anybody's paraphrase. Constraints of the user messages `whole` are left to
+    those messages, which the window shows whole."""
     failures = list(state.board.failures.values())[-_CONFLICTS:]
     conflicts = [f"{failure.attempt} failed: {failure.error.splitlines()[0]}" for failure in failures if failure.error]
-    unverified = [item.text for item in state.board.todo if item.status in ("pending", "in_progress")]
+    unverified = [item.text for item in state.board.todo if item.status in ("pending", "in_progress")][:_OPEN]
     files = tuple(
         RelatedFile(path=path, role="implementation" if done == "write" else "other", note=f"last {done} by a tool")
         for path, done in list(state.board.files.items())[-_FILES:]
     )
-    made = Handoff(requirements=tuple(requirements), conflicts=tuple(conflicts), unverified=tuple(unverified))
+    made = Handoff(requirements=_rules(state, whole), conflicts=tuple(conflicts), unverified=tuple(unverified))
     return made, files
 
 
+def _rules(state: State, whole: frozenset[int]) -> tuple[Requirement, ...]:
+    found: dict[str, Requirement] = {}
+    for words in state.words:
+        if words.seq not in whole:
+            for text in words.constraints:
+                found.setdefault(text, Requirement(text=text, source=f"message_uuid: {words.uuid}"))
+    return tuple(found.values())
+
+
 def seed(
-    state: State, *, message_uuid: str, shown: frozenset[int], room: int, measure: Callable[[str], Measure]
+    state: State,
+    *,
+    message_uuid: str,
+    shown: frozenset[int],
+    room: int,
+    measure: Callable[[str], Measure],
+    is_tight: bool = False,
 ) -> tuple[Seed, ...]:
-    """The seed of a host-made window: open user messages verbatim (but those `shown` elsewhere in it), then anchors,
-    handoff and state in about `room` tokens (o200k)."""
-    opened = tuple(
-        _verbatim(words, measure) for words in state.words if words.disposition == "open" and words.seq not in shown
-    )
-    handoff, files = from_state(state)
+    """The seed of a new window: open user messages verbatim (but those `shown` elsewhere in it), then anchors, handoff
+    (the declared one, if a model wrote one) and state in about `room` tokens (o200k). `is_tight`: what stands in a
+    message of the same window is not said again."""
+    opened = [words for words in state.words if words.disposition == "open" and words.seq not in shown]
+    whole = shown.union(words.seq for words in opened) if is_tight else frozenset()
     text = "\n".join(
         (
             "Previous context is available in durable storage.",
             f"session_id: {state.session_id}",
             f"message_uuid: {message_uuid}",
             "",
-            render(handoff, files),
+            render(*_handoff(state, whole)),
         )
     )
     used = measure(text).tokens
     board = snapshot(state.board, max(0, room - used), lambda line: measure(line).tokens)
     if board:
-        text = f"{text}\n<state>\n{board}\n</state>"
+        text = f"{text}\n<session_state>\n{escape_tags(board)}\n</session_state>"
     found = measure(text)
     body = Text(text=text, tokens=found.tokens, content=found.content, is_protected=True)
-    return (*opened, Seed(role="host", blocks=(body,)))
+    return (*(_verbatim(words, measure) for words in opened), Seed(role="host", blocks=(body,)))
+
+
+def _handoff(state: State, whole: frozenset[int]) -> tuple[Handoff, tuple[RelatedFile, ...]]:
+    """The declared handoff, with the user's own constraints before its requirements (L6); or one by code."""
+    declared = state.intent
+    if declared is None:
+        return from_state(state, whole=whole)
+    made = declared.handoff
+    rules = _rules(state, whole)
+    said = {rule.text for rule in rules}
+    rest = tuple(item for item in made.requirements if item.text not in said)
+    return msgspec.structs.replace(made, requirements=(*rules, *rest)), declared.related_files
 
 
 def _verbatim(words: Words, measure: Callable[[str], Measure]) -> Seed:
     head = f"[user message, still open; message_uuid: {words.uuid}]"
     found = measure(head)
     note = Text(text=head, tokens=found.tokens, content=found.content, is_protected=True)
-    blocks: tuple[Block, ...] = tuple(block for block in words.blocks if isinstance(block, Text | Image))
-    return Seed(role="user", blocks=(note, *blocks), of=words.seq)
+    return Seed(role="user", blocks=(note, *words.blocks), of=words.seq)

@@ -1,0 +1,159 @@
+"""Overlay: the window as facts that are not appended yet would leave it. Sizes only; `boundary` decides.
+
+A boundary asks three things of it: how large the window is now, how large it would be after a rewrite, and what a new
+window of given messages would be (`plan`). A plan is cut until there is room for another step; carrying it out or not
+is the boundary's choice, and what a plan says is what the fold will make of it, to the token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from transom.core import gssc
+from transom.core.block import Block, Measure
+from transom.core.budget import Limits
+from transom.core.event import How, Replacement, Seed
+from transom.core.state import NOTHING, Counts, Item, State, add_counts, counts_of, replaced
+
+__all__ = ["CUTS", "Overlay", "Plan", "counted_tokens", "head_tokens", "prompt_tokens"]
+
+CUTS: tuple[How, ...] = ("prune", "offload")
+"""What makes a message smaller when nothing else helps, in this order."""
+_WORTH_CUTTING = 600
+"""Tokens: a smaller message is hardly smaller as a reference (a stub is up to about 300)."""
+_ROOM_AFTER = 0.9
+"""A new window is made smaller until it fits this share of the base limit, so the next step does not roll again."""
+
+
+def head_tokens(state: State) -> int:
+    """The head in the model's tokens: sections and tools counted, and what the recording does not hold."""
+    head = state.head
+    prose = sum(section.tokens for section in head.sections)
+    code = sum(tool.tokens for tool in head.tools)
+    if not prose and not code:
+        return head.unseen_tokens
+    return head.unseen_tokens + state.calibration.estimate((prose, code, 0, 0, 0), 0)
+
+
+def counted_tokens(state: State) -> int:
+    """The next request without its tail, in the model's tokens, by our count alone."""
+    window = state.window
+    return head_tokens(state) + state.calibration.estimate(window.counts, len(window.items))
+
+
+def prompt_tokens(state: State) -> int:
+    """The next request without its tail, in the model's tokens: the last reported prompt and our count of what came
+    since; our count alone where the window was rewritten since, or nothing was reported."""
+    if not state.known_prompt:
+        return counted_tokens(state)
+    window = state.window
+    added = add_counts(window.counts, state.known_counts, -1)
+    return state.known_prompt + state.calibration.estimate(added, len(window.items) - state.known_items)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A new window, not yet decided on. `kept` are seqs; `cuts` make what is kept fit; `tokens` is the prompt then."""
+
+    first: tuple[int, ...]
+    seeds: tuple[Seed, ...]
+    kept: tuple[int, ...]
+    cuts: tuple[tuple[How, Sequence[Replacement]], ...]
+    tokens: int
+
+
+class Overlay:
+    """`fixed`: the tokens of head and tail, which stand beside the window whatever is in it."""
+
+    def __init__(self, state: State, bounds: Limits, measure: Callable[[str], Measure], tail_tokens: int) -> None:
+        self.fixed = head_tokens(state) + tail_tokens
+        self._tail = tail_tokens
+        self.room = int(bounds.base * _ROOM_AFTER)
+        self._state = state
+        self._counts = state.window.counts
+        self._changed: dict[int, Item] = {}
+        self._added: list[int] = []
+        self._added_counts = NOTHING
+        self._cut: dict[How, Callable[[Iterable[Item]], list[Replacement]]] = {
+            "prune": gssc.prunes,
+            "offload": partial(gssc.elide, measure=measure),
+        }
+
+    @property
+    def tokens(self) -> int:
+        """The prompt as it stands; as the provider counts it, unless a rewrite made that number useless."""
+        if self._changed or not self._state.known_prompt:
+            return self._window(self._counts)
+        added = self._state.calibration.estimate(self._added_counts, len(self._added))
+        return self._tail + prompt_tokens(self._state) + added
+
+    def size(self, counts: Counts, messages: int) -> int:
+        """A prompt of such a window."""
+        return self.fixed + self._state.calibration.estimate(counts, messages)
+
+    def shown(self, item: Item) -> Item:
+        return self._changed.get(item.seq, item) if item.seq else item
+
+    def cost(self, item: Item) -> int:
+        return self._state.calibration.estimate(self.shown(item).counts, 1)
+
+    def add(self, seq: int, blocks: tuple[Block, ...]) -> None:
+        """A message that will have this seq (an append fails if the log's head has moved); a new window keeps it."""
+        self._added.append(seq)
+        self._added_counts = add_counts(self._added_counts, counts_of(blocks))
+
+    def replace(self, how: How, targets: Iterable[Replacement]) -> None:
+        self._counts = self._overlay(how, targets, self._counts, self._changed)
+
+    def tokens_if(self, rewrites: Iterable[tuple[How, Iterable[Replacement]]]) -> int:
+        """The prompt after these rewrites, which are not done."""
+        trial, counts = dict(self._changed), self._counts
+        for how, targets in rewrites:
+            counts = self._overlay(how, targets, counts, trial)
+        return self._window(counts)
+
+    def plan(self, first: Sequence[Item], seeds: tuple[Seed, ...], kept: Sequence[int]) -> Plan:
+        """The window of these; `kept` are positions. The largest of what is kept are cut first, none of the user's. Old
+        seeds are never kept; what closes a call without a result is no event and comes with its reply (`pairing`)."""
+        items = self._state.window.items
+        kept = [place for place in kept if items[place].seq or items[place].role == "tool"]
+        counts = self._added_counts
+        for item in first:
+            counts = add_counts(counts, item.counts)
+        for one in seeds:
+            counts = add_counts(counts, counts_of(one.blocks))
+        for place in kept:
+            counts = add_counts(counts, self.shown(items[place]).counts)
+        messages = len(first) + len(seeds) + len(kept) + len(self._added)
+        trial = dict(self._changed)
+        cuts: list[tuple[How, list[Replacement]]] = []
+        for place in sorted(kept, key=lambda place: -self.cost(items[place])):
+            item = self.shown(items[place])
+            if self.size(counts, messages) <= self.room or self.cost(item) <= _WORTH_CUTTING:
+                break
+            if item.role != "user":
+                for how in CUTS:
+                    found = self._cut[how]((trial.get(item.seq, item),))
+                    counts = self._overlay(how, found, counts, trial)
+                    cuts.append((how, found))
+        return Plan(
+            first=tuple(item.seq for item in first),
+            seeds=seeds,
+            kept=(*(items[place].seq for place in kept if items[place].seq), *self._added),
+            cuts=tuple(cuts),
+            tokens=self.size(counts, messages),
+        )
+
+    def _window(self, counts: Counts) -> int:
+        return self.size(add_counts(counts, self._added_counts), len(self._state.window.items) + len(self._added))
+
+    def _overlay(self, how: How, targets: Iterable[Replacement], counts: Counts, changed: dict[int, Item]) -> Counts:
+        window = self._state.window
+        for target in targets:
+            item = changed.get(target.seq) or window.items[window.place[target.seq]]
+            after = replaced(item, target, how)
+            counts = add_counts(add_counts(counts, item.counts, -1), after.counts)
+            changed[target.seq] = after
+        return counts
