@@ -152,10 +152,11 @@ class _Known:
         return found
 
     def sessions(self, source: Source) -> list[Imported]:
-        """What an import of a source that was read whole finds."""
+        """What an import finds of a source whose print is known and was read whole."""
+        whole = self._prints.get(source.name)
         return [
             Imported(session_id=session_id, path=source.name, format=format_, appended=0, status="unchanged")
-            for session_id, format_ in self._sessions.get(self.print_of(source).sha256, [])
+            for session_id, format_ in (self._sessions.get(whole.sha256, []) if whole else [])
         ]
 
     def learn(self, sha256: str, done: list[Imported]) -> None:
@@ -172,10 +173,10 @@ def _import(
     counter: Counter,
     progress: Progress | None,
 ) -> list[Imported]:
+    whole = known.print_of(source)
     before = known.sessions(source)
     if before:
         return before
-    whole = known.print_of(source)
     scale = Scale(counter, blobs)
     for attempt in range(1, _TRIES + 1):
         run = _Import(source, whole, format_=importer.FORMAT, log=log, scale=scale, counter=counter.name)

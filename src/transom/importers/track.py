@@ -149,8 +149,7 @@ class Track:
             if mark is None and not (_is_quarantined(draft.fact) and draft.uuid in self._seqs):
                 self._append(draft)
         elif mark is None:
-            if not _is_quarantined(draft.fact):
-                self._unknown(draft)
+            self._unknown(draft)
         elif mark == _mark(draft.fact) or self._is_older(draft):
             self._meet(draft)
         else:
@@ -176,12 +175,12 @@ class Track:
         return Link(session_id=event.session_id, seq=event.seq, digest=event.digest.hex()) if event else None
 
     def finish(self) -> None:
-        """The source has ended. What was met only in part is an older copy, or a rewritten file that ends early."""
-        if self._met < len(self._order):
-            if any(draft.uuid not in self._marks for draft in self._ahead):
-                self._diverge(f"{self._order[self._met]} was in the file at the last import and is gone", None)
-            else:
-                self.notes.append("an older copy of a session the log knows to a later point: nothing is new")
+        """The source has ended. If facts of the log were not met, it is an older copy. If it is a grown one, the last
+        import said something at the cut end that the whole file does not say: the session goes on without it."""
+        if self._met < len(self._order) and self._is_extension:
+            self._diverge(f"{self._order[self._met]} was there at the last import and is gone", None)
+        elif self._met < len(self._order):
+            self.notes.append("an older copy of a session the log knows to a later point: nothing is new")
         self.flush()
 
     def flush(self) -> None:
@@ -237,15 +236,16 @@ class Track:
 
     def _unknown(self, draft: Draft) -> None:
         """A fact the log lacks, while it has others that were not met."""
-        if self._is_extension:
-            self._wait(draft)
+        if self._is_extension or _is_quarantined(draft.fact):
+            if draft.uuid not in self._seqs:
+                self._wait(draft)
         else:
             self._diverge(f"{draft.uuid} stands where {self._order[self._met]} was at the last import", draft)
 
     def _wait(self, draft: Draft) -> None:
         self._ahead.append(draft)
         if len(self._ahead) > _AHEAD:
-            self._diverge(f"{self._order[self._met]} was in the file at the last import and is gone", None)
+            self._diverge(f"{self._order[self._met]} was there at the last import and is gone", None)
 
     def _diverge(self, why: str, draft: Draft | None) -> None:
         """Go on as a fork behind the last fact that the log and the source have in common."""
