@@ -13,6 +13,7 @@ from transom.core.event import (
     Fact,
     Handoff,
     HostSaid,
+    Inference,
     ModelReplied,
     RelatedFile,
     Replacement,
@@ -135,7 +136,7 @@ def test_a_handoff_is_searched_in_all_its_sections() -> None:
     declared = RolloverDeclared(
         call_id="c",
         handoff=Handoff(
-            requirements=(Requirement(text="r", source="u"),), inferences=("i",), conflicts=("c",), unverified=("v",)
+            requirements=(Requirement(text="r", source="u"),), inferences=(Inference(text="i"),), conflicts=("c",), unverified=("v",)
         ),
         related_files=(RelatedFile(path="a.py", role="test", note="n"),),
     )

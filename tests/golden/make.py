@@ -16,18 +16,21 @@ from transom.core.event import (
     BlockReplaced,
     CheckpointAccepted,
     Coverage,
+    Demotion,
     Draft,
     EpochOpened,
     Event,
     Fact,
     Handoff,
     HostSaid,
+    Inference,
     Link,
     ModeChanged,
     ModelReplied,
     NegativeNoted,
     NodeCheckpointed,
     Observed,
+    RecallMissed,
     RelatedFile,
     Replacement,
     RequestFailed,
@@ -49,6 +52,7 @@ from transom.core.event import (
     TodoChanged,
     TodoItem,
     Tool,
+    ToolDispatched,
     ToolReturned,
     Usage,
     UserDisposed,
@@ -128,6 +132,8 @@ def _conversation() -> list[Fact]:
 def _window() -> list[Fact]:
     stub = ToolResultRef(text="9 KB of logs", artifact_id="ef" * 32, size=9216, tokens=4)
     return [
+        ToolDispatched(call_ids=("c1", "c2")),
+        RecallMissed(query="SECRET_KEY"),
         SectionChanged(key="date", text="2026-01-01"),
         SectionChanged(key="skills", text=None),
         BlockReplaced(
@@ -137,11 +143,12 @@ def _window() -> list[Fact]:
             call_id="c2",
             handoff=Handoff(
                 requirements=(Requirement(text="keep the API", source="u3"),),
-                inferences=("the bug is old",),
+                inferences=(Inference(text="the bug is old", generation=1),),
                 conflicts=("a says 1, b says 2",),
                 unverified=("does CI pass?",),
             ),
             related_files=(RelatedFile(path="src/budget.py", role="implementation", note="line 12"),),
+            demoted=(Demotion(text="use Redis", source="u99", reason="no such message"),),
         ),
         WindowOpened(
             cause="model",

@@ -23,6 +23,7 @@ __all__ = [
     "BlockReplaced",
     "CheckpointAccepted",
     "Coverage",
+    "Demotion",
     "Disposition",
     "Draft",
     "Effect",
@@ -32,6 +33,7 @@ __all__ = [
     "Handoff",
     "HostSaid",
     "How",
+    "Inference",
     "Link",
     "ModeChanged",
     "ModelReplied",
@@ -39,6 +41,7 @@ __all__ = [
     "NodeCheckpointed",
     "Observed",
     "Provenance",
+    "RecallMissed",
     "RelatedFile",
     "Replacement",
     "RequestFailed",
@@ -60,6 +63,7 @@ __all__ = [
     "TodoChanged",
     "TodoItem",
     "Tool",
+    "ToolDispatched",
     "ToolReturned",
     "Usage",
     "UserDisposed",
@@ -76,7 +80,9 @@ Provenance = Literal["user", "model", "tool", "host", "operator"]
 Effect = Literal["none", "read", "write", "external"]
 Disposition = Literal["open", "answered", "superseded"]
 How = Literal["offload", "mask", "prune", "redact"]
-WindowCause = Literal["model", "hard-limit", "cost", "task", "overflow", "operator", "watermark", "fifo", "checkpoint", "recorded"]
+WindowCause = Literal[
+    "model", "hard-limit", "cost", "task", "overflow", "operator", "watermark", "fifo", "checkpoint", "recorded"
+]
 
 
 class _Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="fact"):
@@ -161,11 +167,27 @@ class Requirement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     source: str
 
 
+class Inference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a model concluded. It stays an inference however often it is repeated (L7): `generation` is the one in which
+    it was first made."""
+
+    text: str
+    generation: int = 0
+
+
+class Demotion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A claimed requirement whose source does not hold, with the reason: it became an inference."""
+
+    text: str
+    source: str
+    reason: str
+
+
 class Handoff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The four sections a window leaves to the next one."""
 
     requirements: tuple[Requirement, ...] = ()
-    inferences: tuple[str, ...] = ()
+    inferences: tuple[Inference, ...] = ()
     conflicts: tuple[str, ...] = ()
     unverified: tuple[str, ...] = ()
 
@@ -267,6 +289,19 @@ class ToolReturned(_Fact, frozen=True, kw_only=True, tag="tool_returned"):
     """`host` closed a call that has no result (interrupted, or never recorded), so that pairs stay whole (L10)."""
 
 
+class ToolDispatched(_Fact, frozen=True, kw_only=True, tag="tool_dispatched"):
+    """These calls are about to run. A call with this fact and no result may or may not have had its effect; one without
+    it was never started."""
+
+    call_ids: tuple[str, ...]
+
+
+class RecallMissed(_Fact, frozen=True, kw_only=True, tag="recall_missed"):
+    """A recall found nothing: the same or a narrower query is refused in this window."""
+
+    query: str
+
+
 class HostSaid(_Fact, frozen=True, kw_only=True, tag="host_said"):
     """Text the host put before the model: never a user turn."""
 
@@ -307,7 +342,9 @@ class RolloverDeclared(_Fact, frozen=True, kw_only=True, tag="rollover_declared"
 
     call_id: str
     handoff: Handoff
+    """As the host has checked it: every requirement's source resolves."""
     related_files: tuple[RelatedFile, ...] = ()
+    demoted: tuple[Demotion, ...] = ()
 
 
 class WindowOpened(_Fact, frozen=True, kw_only=True, tag="window_opened"):
@@ -451,7 +488,9 @@ Fact: TypeAlias = (
     | Observed
     | UserSaid
     | ModelReplied
+    | ToolDispatched
     | ToolReturned
+    | RecallMissed
     | HostSaid
     | EpochOpened
     | SectionChanged
@@ -522,6 +561,8 @@ def provenance(fact: Fact) -> Provenance:
             SessionOpened()
             | SourceRead()
             | Observed()
+            | ToolDispatched()
+            | RecallMissed()
             | HostSaid()
             | EpochOpened()
             | SectionChanged()

@@ -44,7 +44,7 @@ def render(handoff: Handoff, related_files: tuple[RelatedFile, ...]) -> str:
     """The handoff as a window shows it. Requirements stand to the letter (L6); all else may quote a tool."""
     listed = (
         [f"- {item.text} [{item.source}]" for item in handoff.requirements],
-        [f"- {escape_tags(text)}" for text in handoff.inferences],
+        [f"- {escape_tags(one.text)} (since generation {one.generation})" for one in handoff.inferences],
         [f"- {escape_tags(text)}" for text in handoff.conflicts],
         [f"- {escape_tags(text)}" for text in handoff.unverified],
     )

@@ -26,6 +26,7 @@ from transom.core.event import (
     NegativeNoted,
     NodeCheckpointed,
     Observed,
+    RecallMissed,
     Replacement,
     RequestFailed,
     RequestSent,
@@ -41,6 +42,7 @@ from transom.core.event import (
     TaskPicked,
     TaskVerified,
     TodoChanged,
+    ToolDispatched,
     ToolReturned,
     UserDisposed,
     UserSaid,
@@ -88,6 +90,10 @@ def fold(state: State, event: Event) -> State:
             _reply(state, event, fact)
         case RequestSent():
             _sent(state, event, fact)
+        case ToolDispatched():
+            state.dispatched.update(fact.call_ids)
+        case RecallMissed():
+            state.missed.append(fact.query)
         case Observed() | SourceRead() | RequestFailed() | SummaryRequested() | SummaryProposed() | SummaryRefused():
             pass
         case UserSaid():
@@ -99,27 +105,13 @@ def fold(state: State, event: Event) -> State:
         case WindowOpened():
             _open(state, event, fact)
         case WindowRefused():
-            state.refused_tokens = fact.tokens_before
-            if fact.cause == "model":
-                state.intent, state.intent_uuid = None, ""
+            _refused(state, fact)
         case UserDisposed():
-            for words in reversed(state.words):
-                if words.seq == fact.seq:
-                    words.disposition = fact.disposition
+            _disposed(state, fact)
         case SessionOpened():
-            state.session_id, state.opened = event.session_id, fact
-            state.model = fact.model
-            state.calibration = calibration_for(fact.model)
+            _opened(state, event, fact)
         case EpochOpened():
-            state.head = Head(
-                sections=fact.sections,
-                tools=fact.tools,
-                unseen_tokens=fact.unseen_tokens,
-                epoch=state.head.epoch + 1,
-                changes={},
-            )
-            state.known_prompt = 0
-            _declare(state, "change:system" if fact.reason == "initial" else fact.reason)
+            _epoch(state, fact)
         case SectionChanged():
             state.head.changes[fact.key] = fact.text
         case RolloverDeclared():
@@ -129,16 +121,7 @@ def fold(state: State, event: Event) -> State:
         case TodoChanged():
             state.board.todo = fact.items
         case NegativeNoted():
-            note_result(
-                state.board,
-                name="noted",
-                arguments=fact.attempt,
-                text=fact.outcome,
-                failed=True,
-                effect="none",
-                seq=event.seq,
-                uuid=event.uuid,
-            )
+            _noted(state, event, fact)
         case ModeChanged():
             state.mode, state.pending_approvals = fact.mode, fact.pending_approvals
         case TaskPicked() | TaskVerified() | TaskFailed() | TaskCommitted() | NodeCheckpointed():
@@ -146,6 +129,52 @@ def fold(state: State, event: Event) -> State:
         case _:
             assert_never(fact)
     return state
+
+
+def _opened(state: State, event: Event, fact: SessionOpened) -> None:
+    """A fork goes on with what its parent has learnt about the same model."""
+    state.session_id, state.opened = event.session_id, fact
+    if fact.model != state.model or not state.steps:
+        state.model = fact.model
+        state.calibration = calibration_for(fact.model)
+
+
+def _epoch(state: State, fact: EpochOpened) -> None:
+    state.head = Head(
+        sections=fact.sections,
+        tools=fact.tools,
+        unseen_tokens=fact.unseen_tokens,
+        epoch=state.head.epoch + 1,
+        changes={},
+    )
+    state.known_prompt = 0
+    _declare(state, "change:system" if fact.reason == "initial" else fact.reason)
+
+
+def _disposed(state: State, fact: UserDisposed) -> None:
+    for words in reversed(state.words):
+        if words.seq == fact.seq:
+            words.disposition = fact.disposition
+            return
+
+
+def _refused(state: State, fact: WindowRefused) -> None:
+    state.refused_tokens = fact.tokens_before
+    if fact.cause == "model":
+        state.intent, state.intent_uuid = None, ""
+
+
+def _noted(state: State, event: Event, fact: NegativeNoted) -> None:
+    note_result(
+        state.board,
+        name="noted",
+        arguments=fact.attempt,
+        text=fact.outcome,
+        failed=True,
+        effect="none",
+        seq=event.seq,
+        uuid=event.uuid,
+    )
 
 
 def _push(state: State, item: Item) -> None:
@@ -362,6 +391,7 @@ def _open(state: State, event: Event, fact: WindowOpened) -> None:
     state.boundaries += 1
     state.refused_tokens = state.known_prompt = 0
     state.reminder_claimed = state.fallback_claimed = False
+    state.missed.clear()
     state.intent, state.intent_uuid = None, ""
     _declare(state, _REASONS[fact.cause])
 

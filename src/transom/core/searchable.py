@@ -32,6 +32,7 @@ from transom.core.event import (
     NegativeNoted,
     NodeCheckpointed,
     Observed,
+    RecallMissed,
     RequestFailed,
     RequestSent,
     RolloverDeclared,
@@ -46,6 +47,7 @@ from transom.core.event import (
     TaskPicked,
     TaskVerified,
     TodoChanged,
+    ToolDispatched,
     ToolReturned,
     UserDisposed,
     UserSaid,
@@ -63,12 +65,13 @@ _LEAD = 100
 
 # Han, kana, Hangul, and the forms and extensions of them; fullwidth letters stay words.
 _CJK = re.compile(
-    "[\u2e80-\u2fdf\u3005-\u3007\u3040-\u312f\u3131-\u318e\u31a0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc\U0001b000-\U0001b16f\U00020000-\U0003ffff]"
+    "[\u2e80-\u2fdf\u3005-\u3007\u3040-\u312f\u3131-\u318e\u31a0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f"
+    "\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc\U0001b000-\U0001b16f\U00020000-\U0003ffff]+"
 )
 # Looks behind after a cheap scan for a capital: half the cost of looking at every small letter (bench/store.py).
 _CAPITAL = re.compile(r"[A-Z](?:(?<=[a-z0-9].)|(?<=[A-Z].)(?=[a-z]))")
 _WORD = re.compile("[A-Za-z0-9]*")
-_LETTERS = frozenset(ascii_letters + digits)
+_LETTERS = ascii_letters + digits
 _LONG_TAIL = re.compile("[a-zA-Z]{4}$")
 
 _NOTICES = frozenset({"recall", "reminder", "fallback", "gap", "refusal", "continue"})
@@ -102,11 +105,19 @@ def _pieces(fact: Fact, body: Callable[[str], str]) -> Iterator[str]:
         case RolloverDeclared():
             handoff = fact.handoff
             yield from (requirement.text for requirement in handoff.requirements)
-            yield from (*handoff.inferences, *handoff.conflicts, *handoff.unverified)
+            yield from (*(one.text for one in handoff.inferences), *handoff.conflicts, *handoff.unverified)
             yield from (f"{file.path}\n{file.note}" for file in fact.related_files)
         case TodoChanged():
             yield from (item.text for item in fact.items)
-        case BlockReplaced() | WindowRefused() | SummaryRequested() | RequestSent() | UserDisposed():
+        case (
+            BlockReplaced()
+            | ToolDispatched()
+            | RecallMissed()
+            | WindowRefused()
+            | SummaryRequested()
+            | RequestSent()
+            | UserDisposed()
+        ):
             return
         case _:
             yield from _strings(fact)
@@ -220,26 +231,26 @@ def phrases(query: str) -> tuple[str, ...]:
 
 
 def _cut(text: str) -> tuple[str, set[str]]:
+    """The text with its words cut, and the words that were cut at a capital."""
     if not text.isascii():
-        text = _CJK.sub(r" \g<0> ", plain_text(text))
+        text = _CJK.sub(_apart, plain_text(text))
     pieces: list[str] = []
     whole: set[str] = set()
     at = end = 0
     for match in _CAPITAL.finditer(text):
         start = match.start()
-        pieces.append(text[at:start])
-        at = start
+        piece = text[at:start]
         if start >= end:
             word = _WORD.match(text, start)
             end = word.end() if word else start
-            whole.add(text[_word_start(text, start) : end])
+            whole.add(text[at + len(piece.rstrip(_LETTERS)) : end])
+        pieces.append(piece)
+        at = start
     if not pieces:
         return text, whole
     pieces.append(text[at:])
     return " ".join(pieces), whole
 
 
-def _word_start(text: str, at: int) -> int:
-    while at and text[at - 1] in _LETTERS:
-        at -= 1
-    return at
+def _apart(run: re.Match[str]) -> str:
+    return f" {' '.join(run[0])} "

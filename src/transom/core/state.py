@@ -136,6 +136,10 @@ class State(msgspec.Struct, kw_only=True):
     """Its seq."""
     intent: RolloverDeclared | None = None
     intent_uuid: str = ""
+    dispatched: set[str] = set()
+    """Calls that were started and have no result yet."""
+    missed: list[str] = []
+    """Recalls that found nothing in this window."""
     reminder_claimed: bool = False
     fallback_claimed: bool = False
     mode: str = ""
