@@ -345,7 +345,8 @@ class _Import:
 
     def _quarantine(self, item: Quarantined) -> None:
         self._quarantined.append((item.line, item.why))
-        draft = _draft(Observed(kind=QUARANTINED, raw=item.raw), f"L{item.line}.{QUARANTINED}", 0)
+        mark = hashlib.sha256(item.raw.encode("utf-8", "replace")).hexdigest()[:8]
+        draft = _draft(Observed(kind=QUARANTINED, raw=item.raw), f"L{item.line}.{mark}", 0)
         if self._tracks:
             next(iter(self._tracks.values())).say(draft)
         else:
