@@ -1,7 +1,7 @@
 """What stands between windows without any model's words: todo, failed attempts, files, commands, handles.
 
 Everything here is folded by code from calls and results (L6 c and d). A failed attempt is *valid* until the very same
-call succeeds; a success of another call never clears it. Keys are (tool name, raw arguments).
+call succeeds; a success of another call never clears it. Keys are (tool name, raw arguments, or their digest if long).
 
 The fold keeps facts and leaves the choosing to `snapshot`, which is called only when a window opens: what does not fit
 its share is counted in the text, with the way to get it, never silent.
@@ -9,8 +9,10 @@ its share is counted in the text, with the way to get it, never silent.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Literal
 
 import msgspec
 
@@ -18,13 +20,16 @@ from transom.core.block import ToolCall
 from transom.core.event import Effect, TodoItem
 from transom.core.literals import error_lines, literals
 
-__all__ = ["Blackboard", "Command", "Failure", "call_summary", "note_call", "note_result", "snapshot"]
+__all__ = ["Blackboard", "Command", "Failure", "call_summary", "handles", "note_call", "note_result", "snapshot"]
 
+_Status = Literal["pending", "in_progress", "completed", "cancelled"]
 _RECENT_CALLS = 100
 """Handles in use are looked for in this many newest calls; older ones are one recall away."""
 _ARGUMENT_CHARS = 1000
 _FAILURE_CHARS = 600
 _SUMMARY_CHARS = 160
+_KEY_CHARS = 512
+_STATUSES: dict[str, _Status] = {"in_progress": "in_progress", "completed": "completed", "cancelled": "cancelled"}
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -91,7 +96,7 @@ def call_summary(name: str, arguments: str) -> str:
         (str(value) for value in (command, found.file_path, found.path, found.filePath, found.filename) if value),
         arguments,
     )
-    line = " ".join(text.split())
+    line = " ".join(text[: 8 * _SUMMARY_CHARS].split())
     return f"{name}: {line if len(line) <= _SUMMARY_CHARS else line[: _SUMMARY_CHARS - 1] + '…'}"
 
 
@@ -102,23 +107,28 @@ def note_call(board: Blackboard, call: ToolCall) -> None:
         del board.recent[:_RECENT_CALLS]
     if "todo" in call.name.lower() or "plan" in call.name.lower():
         items = _todo(_decode(call.arguments))
-        if items:
+        if items is not None:
             board.todo = items
 
 
-def _todo(found: _Arguments) -> tuple[TodoItem, ...]:
+def _todo(found: _Arguments) -> tuple[TodoItem, ...] | None:
+    """The list a call sets, empty when it clears it; null if the call sets none."""
     listed = found.todos if isinstance(found.todos, list) else found.plan
     if not isinstance(listed, list):
-        return ()
+        return None
     items = []
     for entry in listed:
         if not isinstance(entry, dict):
-            return ()
+            return None
         text = entry.get("content") or entry.get("step") or entry.get("text")
-        status = entry.get("status", "pending")
-        if isinstance(text, str) and status in ("pending", "in_progress", "completed", "cancelled"):
-            items.append(TodoItem(text=text, status=status))
+        if isinstance(text, str):
+            items.append(TodoItem(text=text, status=_status(entry.get("status"))))
     return tuple(items)
+
+
+def _status(word: object) -> _Status:
+    """An unknown word is an item that is not done."""
+    return _STATUSES.get(word, "pending") if isinstance(word, str) else "pending"
 
 
 def note_result(
@@ -132,10 +142,10 @@ def note_result(
             board.files[path] = kept
     if not failed and effect in ("none", "read") and not board.failures:
         return
-    key = f"{name}\x00{arguments}"
+    key = _key(name, arguments)
     before = board.failures.pop(key, None)
     if failed:
-        lines = error_lines(text, 5) or tuple(text.strip().splitlines()[-2:])
+        lines = error_lines(text, 5) or tuple(line for line in text.splitlines() if line.strip())[-2:]
         error = "\n".join(lines)[:_FAILURE_CHARS]
         times = before.times + 1 if before else 1
         attempt = call_summary(name, arguments)
@@ -145,6 +155,13 @@ def note_result(
         board.commands[key] = Command(
             attempt=call_summary(name, arguments), effect=effect, outcome="failed" if failed else "ok", seq=seq
         )
+
+
+def _key(name: str, arguments: str) -> str:
+    """A call's own name. A file's whole text in the arguments need not be kept for it."""
+    if len(arguments) > _KEY_CHARS:
+        arguments = hashlib.sha256(arguments.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{name}\x00{arguments}"
 
 
 def _paths(arguments: str) -> tuple[str, ...]:
@@ -195,7 +212,8 @@ def _todo_lines(board: Blackboard) -> list[str]:
         return []
     closed = sum(item.status in ("completed", "cancelled") for item in board.todo)
     head = f"{len(board.todo)} items, {closed} closed"
-    return [head, *(f"- [{item.status}] {item.text}" for item in board.todo)]
+    open_first = sorted(board.todo, key=lambda item: item.status in ("completed", "cancelled"))
+    return [head, *(f"- [{item.status}] {item.text}" for item in open_first)]
 
 
 def _failure_lines(board: Blackboard) -> list[str]:
@@ -224,5 +242,5 @@ def _fit(title: str, lines: list[str], room: int, tokens_of: Callable[[str], int
         kept.append(line)
     rest = len(lines) - len(kept)
     if rest:
-        kept.append(f"({rest} more: recall them by a literal)")
+        kept.append(f"({rest} more, not shown here: recall finds them by a path, a command or an error's words)")
     return "\n".join((f"{title}:", *kept)), used

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from transom.core.state import Counts, Head, Item, State
 
-__all__ = ["Dialect", "Rendering", "Segment", "Wire", "common_prefix", "groups"]
+__all__ = ["Dialect", "Rendering", "Segment", "Wire", "common_prefix", "groups", "head_digests"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
