@@ -198,7 +198,11 @@ def _commits(log: SqliteLog, drafts: Sequence[Draft]) -> int:
     statements: list[str] = []
     log._db.set_trace_callback(statements.append)
     _ours(log, drafts)
-    return statements.count("COMMIT")
+    # A lone INSERT commits itself; in a transaction the inserts stand before their COMMIT.
+    grouped = sum(
+        statements[index - 1].startswith("INSERT") for index, each in enumerate(statements) if each == "COMMIT"
+    )
+    return sum(each.startswith("INSERT INTO event") for each in statements) + statements.count("COMMIT") - grouped
 
 
 def _append_growth(folder: Path, drafts: list[Draft], largest: int) -> Figure:

@@ -23,7 +23,8 @@ FORMAT = 1
 """Version of the stored form. A log with a higher number is refused (`LogTooNew`)."""
 
 _TAG = b"transom-log-%d\x00" % FORMAT
-GENESIS = hashlib.sha256(_TAG).digest()
+_START = hashlib.sha256(_TAG)
+GENESIS = _START.digest()
 """The digest before the first event of a session without a parent; 32 bytes."""
 
 _ENCODER = msgspec.json.Encoder(order="sorted")
@@ -71,7 +72,7 @@ def envelope(session_id: str, seq: int, uuid: str, at: int, fact: bytes) -> byte
 
 def link(previous: bytes, event: bytes) -> bytes:
     """The chain's next digest: 32 bytes over the previous digest and an event's canonical bytes."""
-    hasher = hashlib.sha256(_TAG)
+    hasher = _START.copy()
     hasher.update(previous)
     hasher.update(event)
     return hasher.digest()

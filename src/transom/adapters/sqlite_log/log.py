@@ -145,8 +145,11 @@ class SqliteLog:
         return verify.verified(self._fetch, self._blobs, self._path, names)
 
     def _fetch(self, statement: str, values: tuple[int | str | None, ...]) -> list[Any]:
-        with self._read_lock, mended(self._path):
-            return self._reader.execute(statement, values).fetchall()
+        with self._read_lock:
+            try:
+                return self._reader.execute(statement, values).fetchall()
+            except sqlite3.Error as error:
+                raise refusal(self._path, error) from error
 
     def _known(self, session_id: str) -> list[rows.Stretch]:
         stretches = rows.lineage(self._fetch, session_id)

@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 
 from transom.adapters.sqlite_log.index import Mark, SearchIndex
 from transom.adapters.sqlite_log.rows import Fetch, Stretch, fact_of, payload_of
-from transom.adapters.sqlite_log.schema import SEQ_MASK, event_id, is_passing, mended
+from transom.adapters.sqlite_log.schema import SEQ_MASK, event_id, is_passing, mended, refusal
 from transom.core.canon import canonical
 from transom.core.event import Fact
 from transom.core.searchable import excerpt, find, fold_case, phrases, prepare, text_of
@@ -28,8 +28,9 @@ from transom.ports import Blobs, Hit
 
 __all__ = ["Search"]
 
-_BATCH = 512
-"""Events indexed in one transaction: beyond some hundred the time per event no longer falls (bench/store.py)."""
+_BATCH = 2**20
+"""Characters indexed in one transaction, a page more or less: what FTS5 gathers in memory before it writes (its
+`hashsize`). Larger batches are no faster and leave more free pages behind (bench/store.py)."""
 
 _PAGE = 64
 """Events fetched at once; at the log's inline limit that is 8 MiB."""
@@ -92,23 +93,21 @@ class Search:
             return []
         wanted = _Wanted(query=query, folded=folded, limit=limit, ranges=None if scope is None else _ranges(scope))
         with self._lock:
-            self._mending(self._catch_up)
-            for phrase in phrases(query):
-                if found := self._mending(partial(self._proposed, phrase, wanted)):
-                    return found
+            if found := self._mending(partial(self._indexed, wanted)):
+                return found
         return self._scanned("e.kind <> 'observed'", wanted) or self._scanned("e.kind = 'observed'", wanted)
 
     def _mending(self, work: Callable[[], T]) -> T:
         """Do it; if the index turns out damaged, make it anew from the log and do it again."""
+        try:
+            return work()
+        except sqlite3.DatabaseError as error:
+            if is_passing(error):
+                raise refusal(self._index.path, error) from error
+        self._index.discard()
+        self._version = []
         with mended(self._index.path):
-            try:
-                return work()
-            except sqlite3.DatabaseError as error:
-                if is_passing(error):
-                    raise
-                self._index.discard()
-                self._version = []
-                return work()
+            return work()
 
     def _catch_up(self) -> None:
         # SQLite counts other connections' commits; the writer's are among them.
@@ -136,12 +135,13 @@ class Search:
         """Index the next batch of the pending sessions in one transaction."""
         texts: list[tuple[int, str]] = []
         marks: dict[int, Mark] = {}
-        count = 0
+        size = 0
         for key, mark in pending:
             after, last = event_id(key, mark[0] if mark else 0), event_id(key, SEQ_MASK)
-            while count < _BATCH and (page := self._page(after, last)):
-                texts.extend(self._prepared(page))
-                count += len(page)
+            while size < _BATCH and (page := self._page(after, last)):
+                prepared = list(self._prepared(page))
+                texts += prepared
+                size += sum(len(text) for _, text in prepared) + len(page)
                 after = page[-1].event_id
                 marks[key] = (page[-1].seq, page[-1].digest)
         self._index.add(texts, {key: mark for key, mark in pending if key in marks}, marks)
@@ -155,6 +155,13 @@ class Search:
                 text = text_of(self._fact(found), self._body)
                 if text:
                     yield found.event_id, prepare(text)
+
+    def _indexed(self, wanted: _Wanted) -> list[Hit]:
+        self._catch_up()
+        for phrase in phrases(wanted.query):
+            if found := self._proposed(phrase, wanted):
+                return found
+        return []
 
     def _proposed(self, phrase: str, wanted: _Wanted) -> list[Hit]:
         hits: list[Hit] = []

@@ -69,6 +69,8 @@ def _session(fetch: Fetch, blobs: Blobs, name: str) -> Verified:
     count = 0
     try:
         stretches = lineage(fetch, name)
+        if not stretches:
+            raise LogDamaged(f"session {name}: is listed but cannot be found by its name")
         own = stretches[-1]
         previous = GENESIS if own.base == 0 else digest_at(fetch, stretches, own.base)
         if previous is None:
