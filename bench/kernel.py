@@ -16,6 +16,7 @@ import hashlib
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import count
 from pathlib import Path
 from statistics import median
@@ -37,13 +38,16 @@ from transom.core.event import BlockReplaced, Draft, ModelReplied, SessionOpened
 from transom.core.policy import PRESETS, Policy
 from transom.core.state import NOTHING, add_counts, counts_of
 from transom.core.wire import Rendering
-from transom.ports import Log
+from transom.ports import Counter, Log
 from transom.session import Rules, Session
 
-__all__ = ["grown", "ours", "rules_for", "run"]
+__all__ = ["PLAIN", "grown", "ours", "pairs_of", "rules_for", "run"]
 
 _ENDLESS = 1_000_000_000
 """Tokens: a limit that no workload reaches."""
+PLAIN = msgspec.structs.replace(PRESETS["rollover"], offload_above=0)
+"""Below its budget a session under this only grows."""
+_ANCHORED = msgspec.structs.replace(PRESETS["gssc"], offload_above=0)
 _STEPS = 5
 """Steps of a round."""
 _ROUNDS = 7
@@ -72,11 +76,16 @@ def rules_for(policy: Policy, context_limit: int = _ENDLESS) -> Rules:
     return Rules(
         policy=policy,
         bounds=limits(context_limit),
-        counter=open_counter(),
+        counter=_counter(),
         dialect=DIALECT,
         clock=lambda: 1_700_000_000_000,
         ids=lambda: f"made-{next(ids)}",
     )
+
+
+@lru_cache(1)
+def _counter() -> Counter:
+    return open_counter()
 
 
 def grown(log: Log, drafts: Iterator[Draft], rules: Rules, *, until: int = 0, messages: int = 0) -> Session:
@@ -113,7 +122,7 @@ def _counted(block: object) -> str:
             return ""
 
 
-def _pairs(drafts: Iterator[Draft], number: int) -> list[list[Draft]]:
+def pairs_of(drafts: Iterator[Draft], number: int) -> list[list[Draft]]:
     """The next calls, each with its result."""
     pairs: list[list[Draft]] = []
     for draft in drafts:
@@ -242,7 +251,7 @@ def _array(session: Session) -> bytes:
 
 
 def _count() -> Callable[[str], int]:
-    counter = open_counter()
+    counter = _counter()
     assert isinstance(counter, BpeCounter | HeuristicCounter)
     return lambda text: counter._fresh(text).tokens
 
@@ -252,15 +261,15 @@ def _count() -> Callable[[str], int]:
 
 def _step(size: int, seed: int) -> Figure:
     drafts = conversation(100_000, seed)
-    session = grown(MemoryLog(), drafts, rules_for(PRESETS["rollover"]), until=size)
-    anchored = grown(MemoryLog(), conversation(100_000, seed), rules_for(PRESETS["gssc"]), until=size)
+    session = grown(MemoryLog(), drafts, rules_for(PLAIN), until=size)
+    anchored = grown(MemoryLog(), conversation(100_000, seed), rules_for(_ANCHORED), until=size)
     counted = _count()
     memo = _Memo(counted)
     control = _Incremental(_array(session), counted)
     _full(_array(session), memo.__getitem__)
     spent: dict[str, list[float]] = {}
     for _ in range(_ROUNDS):
-        pairs = _pairs(drafts, _STEPS)
+        pairs = pairs_of(drafts, _STEPS)
         seconds = dict.fromkeys(("ours", "sandwich", "incremental", "full", "full memo"), 0.0)
         for pair in pairs:
             seconds["ours"] += cpu(lambda pair=pair: ours(session, pair))  # type: ignore[misc]
@@ -294,11 +303,11 @@ def _step(size: int, seed: int) -> Figure:
 def _growth(sizes: Sequence[int], seed: int) -> Figure:
     points: list[tuple[float, float]] = []
     for size in sizes:
-        session = grown(MemoryLog(), conversation(200_000, seed), rules_for(PRESETS["rollover"]), messages=size)
+        session = grown(MemoryLog(), conversation(200_000, seed), rules_for(PLAIN), messages=size)
         samples = []
         drafts = conversation(10_000, seed + 1)
         for _ in range(_ROUNDS):
-            pairs = _pairs(drafts, _STEPS)
+            pairs = pairs_of(drafts, _STEPS)
             samples.append(cpu(lambda pairs=pairs, session=session: [_segments(session, pair) for pair in pairs]))  # type: ignore[misc]
         _same(session)
         points.append((size, median(samples) / _STEPS))
@@ -325,7 +334,7 @@ def _boundaries(size: int, seed: int) -> list[Figure]:
         for name in ("plain", "offload", "mask", "rollover"):
             drafts = conversation(100_000, seed + number)
             session = grown(MemoryLog(), drafts, rules_for(PRESETS["raw"]), until=size)
-            pair = _pairs(drafts, 1)[0]
+            pair = pairs_of(drafts, 1)[0]
             _bound(session, name, pair)
             start = process_time()
             ours(session, pair)
@@ -380,7 +389,7 @@ def _moved(session: Session) -> int:
 def _cold(size: int, seed: int) -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="bench-kernel-") as name:
         log = _sqlite(Path(name))
-        rules = rules_for(PRESETS["rollover"])
+        rules = rules_for(PLAIN)
         session = grown(log, conversation(100_000, seed), rules, until=size)
         body = _array(session)
         counted = _count()
@@ -456,7 +465,7 @@ def _open_long(sizes: Sequence[int], seed: int) -> Figure:
 
 def _lead(session: Session, drafts: Iterator[Draft], events: int) -> None:
     while session.state.seq < events:
-        for pair in _pairs(drafts, 1):
+        for pair in pairs_of(drafts, 1):
             for draft in pair:
                 session.append(draft.fact, uuid=draft.uuid, at=draft.at)
         session.boundary()
