@@ -52,7 +52,6 @@ from transom.core.event import (
 from transom.core.literals import constraints
 from transom.core.pairing import awaited, closed, distinct, may_replace, paired, stray
 from transom.core.state import (
-    NOTHING,
     Head,
     Item,
     Role,
@@ -62,13 +61,10 @@ from transom.core.state import (
     add_counts,
     counts_of,
     replaced,
-    thoughts_of,
 )
+from transom.core.usage import learn
 
 __all__ = ["fold", "project"]
-
-_TELLING = 150
-"""Tokens of thoughts from which a prompt's growth tells whether they were kept."""
 
 
 def project(events: Iterable[Event], state: State | None = None) -> State:
@@ -235,7 +231,7 @@ def _reply(state: State, event: Event, fact: ModelReplied) -> None:
         state.model, state.known_prompt = fact.model, 0
         state.calibration = calibration_for(fact.model)
     if fact.usage is not None:
-        _learn(state, fact.usage.prompt)
+        learn(state, fact.usage.prompt)
         hidden = max(0, fact.usage.output - state.calibration.visible(item.counts))
         item = msgspec.structs.replace(item, counts=add_counts(item.counts, (0, 0, 0, 0, hidden)))
     calls = {block.call_id: (block.name, block.arguments) for block in blocks if isinstance(block, ToolCall)}
@@ -253,33 +249,6 @@ def _reply(state: State, event: Event, fact: ModelReplied) -> None:
 
 _BROKEN = frozenset({"error", "aborted", "max_tokens", "length", "pause_turn"})
 """Stop reasons of replies that answer nothing yet."""
-
-
-def _learn(state: State, prompt: int) -> None:
-    """The reported prompt grew by what was appended since the last one: calibrate."""
-    window = state.window
-    prompt = max(0, prompt)
-    if state.known_prompt and prompt:
-        grown = prompt - state.known_prompt
-        added = add_counts(window.counts, state.known_counts, -1)
-        messages = len(window.items) - state.known_items
-        if any(item.role == "user" for item in window.items[state.known_items :]):
-            state.drop_votes += _vote(state, state.calibration.estimate(added, messages), grown)
-        state.calibration = state.calibration.observe(added, messages, grown)
-    state.known_prompt, state.known_counts, state.known_items = prompt, window.counts, len(window.items)
-
-
-def _vote(state: State, kept: int, grown: int) -> int:
-    """Did the prompt grow as if the thoughts of the turn before were kept, or as if they were dropped?"""
-    thoughts = NOTHING
-    for item in reversed(state.window.items[: state.known_items + 1]):
-        if item.role == "user":
-            break
-        thoughts = add_counts(thoughts, thoughts_of(item))
-    size = state.calibration.estimate(thoughts)
-    if size < _TELLING:
-        return 0
-    return 1 if abs(grown - kept + size) < abs(grown - kept) else -1
 
 
 def _result(state: State, event: Event, fact: ToolReturned) -> None:

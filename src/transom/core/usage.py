@@ -1,0 +1,41 @@
+"""What a reported prompt teaches: the ratios of our counts, and whether a provider drops the thoughts of earlier turns.
+
+Only growth teaches: what a prompt is larger by than the last one reported, beside what was appended in between. After
+a rewrite, a new window or a new head there is nothing to compare with.
+"""
+
+from __future__ import annotations
+
+from transom.core.state import NOTHING, State, add_counts, thoughts_of
+
+__all__ = ["learn"]
+
+_TELLING = 150
+"""Tokens of thoughts from which a prompt's growth tells whether they were kept."""
+
+
+def learn(state: State, prompt: int) -> None:
+    """The reported prompt grew by what was appended since the last one: calibrate."""
+    window = state.window
+    prompt = max(0, prompt)
+    if state.known_prompt and prompt:
+        grown = prompt - state.known_prompt
+        added = add_counts(window.counts, state.known_counts, -1)
+        messages = len(window.items) - state.known_items
+        if any(item.role == "user" for item in window.items[state.known_items :]):
+            state.drop_votes += _vote(state, state.calibration.estimate(added, messages), grown)
+        state.calibration = state.calibration.observe(added, messages, grown)
+    state.known_prompt, state.known_counts, state.known_items = prompt, window.counts, len(window.items)
+
+
+def _vote(state: State, kept: int, grown: int) -> int:
+    """Did the prompt grow as if the thoughts of the turn before were kept, or as if they were dropped?"""
+    thoughts = NOTHING
+    for item in reversed(state.window.items[: state.known_items + 1]):
+        if item.role == "user":
+            break
+        thoughts = add_counts(thoughts, thoughts_of(item))
+    size = state.calibration.estimate(thoughts)
+    if size < _TELLING:
+        return 0
+    return 1 if abs(grown - kept + size) < abs(grown - kept) else -1
