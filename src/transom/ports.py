@@ -7,12 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Literal, Protocol
 
-from transom.core.block import Measure
-from transom.core.event import Draft, Event, Link
+from transom.core.block import Block, Measure, ToolCall
+from transom.core.event import Draft, Effect, Event, Link, Tool, Usage
+from transom.core.wire import Dialect, Wire
 
-__all__ = ["Blobs", "Counter", "Hit", "Log", "Measure", "SessionRow", "Snapshots", "Verified"]
+__all__ = [
+    "Blobs",
+    "Counter",
+    "Delta",
+    "Hit",
+    "Log",
+    "Measure",
+    "Outcome",
+    "Outgoing",
+    "Provider",
+    "Reply",
+    "SessionRow",
+    "Snapshots",
+    "Tools",
+    "Verified",
+    "Workspace",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +72,96 @@ class Verified:
     session_id: str
     events: int
     problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """A request as a provider sends it. `wire` holds the bytes of head, body and tail in the provider's own dialect."""
+
+    wire: Wire
+    model: str
+    max_output_tokens: int
+    forced_tool: str = ""
+    """The only tool the model may choose; empty = its own choice."""
+    withheld: frozenset[str] = frozenset()
+    """Tools taken out of the catalogue: the last and dearest way to narrow the surface."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delta:
+    """A piece of an answer as it streams, for a person's eye only."""
+
+    kind: Literal["text", "thought", "call"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """A whole answer. Blocks carry no counts yet; opaque items are the provider's own bytes."""
+
+    blocks: tuple[Block, ...]
+    stop_reason: str
+    usage: Usage | None
+    model: str
+    response_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a tool gave back. `blocks` are what the model sees, before admission."""
+
+    blocks: tuple[Block, ...]
+    is_error: bool = False
+    exit_code: int | None = None
+
+
+class Provider(Protocol):
+    """A model behind an API. One request at a time; retries of what is passing are its own affair."""
+
+    @property
+    def dialect(self) -> Dialect:
+        """How requests to it look; a session renders with this."""
+        ...
+
+    def send(self, request: Outgoing) -> Iterator[Delta | Reply]:
+        """The answer as it comes; the last item is the one `Reply`. Closing the iterator cancels the request.
+
+        Raises `Overflow` (the request is larger than the model's window), `Unavailable` (passing trouble that
+        outlasted the retries), `ProviderError` (anything else; the message says what to do).
+        """
+        ...
+
+
+class Tools(Protocol):
+    """The tools of an agent that touch the world. The host's own (new_context, recall, …) are not among them."""
+
+    def catalogue(self) -> tuple[Tool, ...]:
+        """In a fixed order: its bytes are part of the head."""
+        ...
+
+    def effect(self, call: ToolCall) -> Effect:
+        """What running `call` can change, as declared; decides what a resume may run again."""
+        ...
+
+    def run(self, call: ToolCall) -> Outcome:
+        """Run one call. What goes wrong is an `Outcome` with `is_error`, said to the model; nothing raises but
+        `KeyboardInterrupt`."""
+        ...
+
+
+class Workspace(Protocol):
+    """The files an agent works on. Every path is checked: relative, normalised, inside, symlinks resolved."""
+
+    @property
+    def root(self) -> Path: ...
+
+    def resolve(self, path: str) -> Path:
+        """The real path. Raises `PathEscaped` with the reason."""
+        ...
+
+    def text(self, path: str) -> str | None:
+        """The text of a file, None if there is none; undecodable bytes are replaced. Raises `PathEscaped`."""
+        ...
 
 
 class Log(Protocol):
