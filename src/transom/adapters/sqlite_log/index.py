@@ -25,6 +25,11 @@ _VERSION = 1
 """Of the table and of `searchable.prepare`: change it with either, and old indexes are made anew."""
 
 
+_IN_RANGE = "FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ?"
+_NEWEST = f"SELECT rowid {_IN_RANGE} ORDER BY rowid DESC LIMIT ?"
+_RANKED = f"SELECT rank, rowid {_IN_RANGE} ORDER BY rank"
+
+
 class SearchIndex:
     """Opened on first use. Every method may raise `sqlite3.Error`; `discard` then makes it new."""
 
@@ -59,16 +64,19 @@ class SearchIndex:
                 rows = [(key, seq, digest) for key, (seq, digest) in marks.items()]
                 db.executemany("INSERT OR REPLACE INTO covered VALUES (?, ?, ?)", rows)
 
-    def proposals(self, phrase: str, ranges: Sequence[tuple[int, int]] | None) -> Iterator[int]:
-        """Ids of events in the ranges (None: of all) that may hold the phrase, best first."""
+    def proposals(self, phrase: str, ranges: Sequence[tuple[int, int]], few: int) -> Iterator[int]:
+        """Ids of events in the ranges that may hold the phrase: newest first if they are `few`, else best first.
+        Ranking reads every place twice, which for a rare word costs more than finding it."""
         db = self._open()
-        if ranges is None:
-            return (
-                row[0] for row in db.execute("SELECT rowid FROM words WHERE words MATCH ? ORDER BY rank", (phrase,))
-            )
-        statement = "SELECT rank, rowid FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ? ORDER BY rank"
-        found = [db.execute(statement, (phrase, first, last)) for first, last in ranges]
-        return (event_id for _, event_id in heapq.merge(*found))
+        newest = [
+            row[0]
+            for first, last in ranges[::-1]
+            for row in db.execute(_NEWEST, (phrase, first, last, few + 1)).fetchall()
+        ]
+        if len(newest) <= few:
+            return iter(newest)
+        ranked = [db.execute(_RANKED, (phrase, first, last)) for first, last in ranges]
+        return (event_id for _, event_id in heapq.merge(*ranked))
 
     def check(self) -> None:
         """Raise `sqlite3.Error` if the file or the index in it does not hold together."""

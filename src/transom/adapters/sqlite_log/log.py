@@ -99,6 +99,7 @@ class SqliteLog:
         try:
             if self._has_appended:
                 self._search.flush()
+                self._has_appended = False
         finally:
             self._search.close()
             self._reader.close()

@@ -1,7 +1,7 @@
 """Search: the index proposes, the event decides.
 
 1. Pending events are indexed first, in batches, so a query sees everything appended before it.
-2. The index's proposals are checked for the literal, best first.
+2. The index's proposals are checked for the literal, best first (newest first where all of them are shown).
 3. If it found none at all, the events themselves are scanned, newest first: what stands inside a word, spans
    punctuation or is punctuation is found this way. The price is reading the scope once.
 4. `Observed` is not indexed, only scanned, and last: it was never in a window, and recordings repeat in it what the
@@ -60,8 +60,8 @@ class _Wanted:
     query: str
     folded: str
     limit: int
-    ranges: Sequence[tuple[int, int]] | None
-    """First and last event id, oldest first; None for all."""
+    ranges: Sequence[tuple[int, int]]
+    """First and last event id, oldest first."""
 
 
 T = TypeVar("T")
@@ -91,7 +91,7 @@ class Search:
         folded = fold_case(query)
         if not folded or limit < 1:
             return []
-        wanted = _Wanted(query=query, folded=folded, limit=limit, ranges=None if scope is None else _ranges(scope))
+        wanted = _Wanted(query=query, folded=folded, limit=limit, ranges=_ALL if scope is None else _ranges(scope))
         with self._lock:
             if found := self._mending(partial(self._indexed, wanted)):
                 return found
@@ -165,7 +165,7 @@ class Search:
 
     def _proposed(self, phrase: str, wanted: _Wanted) -> list[Hit]:
         hits: list[Hit] = []
-        for proposal in self._index.proposals(phrase, wanted.ranges):
+        for proposal in self._index.proposals(phrase, wanted.ranges, wanted.limit):
             for found in self._select("e.id = ?", proposal):
                 hits.extend(self._checked(found, wanted))
             if len(hits) >= wanted.limit:
@@ -176,7 +176,7 @@ class Search:
         """Newest first. A payload that cannot hold the literal is left without decoding it."""
         needle = fold_case(canonical(wanted.query)[1:-1].decode())
         hits: list[Hit] = []
-        for first, last in reversed(wanted.ranges or _ALL):
+        for first, last in wanted.ranges[::-1]:
             before = last
             while len(hits) < wanted.limit:
                 page = self._select(
