@@ -6,10 +6,17 @@ from __future__ import annotations
 import argparse
 from time import perf_counter
 
-from bench import counting, kernel, lab, start, store
+from bench import counting, importing, kernel, lab, start, store
 from bench.figure import table
 
-_ROOMS = {"store": store.run, "counting": counting.run, "kernel": kernel.run, "lab": lab.run, "start": start.run}
+_ROOMS = {
+    "store": store.run,
+    "counting": counting.run,
+    "importing": importing.run,
+    "kernel": kernel.run,
+    "lab": lab.run,
+    "start": start.run,
+}
 
 
 def main() -> None:

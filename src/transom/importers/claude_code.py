@@ -22,7 +22,7 @@ from transom.core import canon
 from transom.core.block import Block, Text, ToolResultRaw
 from transom.core.event import HostSaid, Observed, Seed, SessionOpened, UserSaid
 from transom.importers.claude_lines import LINE, Line, agent_step, aside_of, message_of, words
-from transom.importers.claude_message import SYNTHETIC, Message, Result, blocks, is_injected, results
+from transom.importers.claude_message import SYNTHETIC, Message, Result, blocks, contents, is_injected
 from transom.importers.claude_thread import OPENED, Thread
 from transom.importers.draft import Cleared, Compacted, Item, Note, Quarantined, Said, Unknown
 from transom.importers.fields import iso_ms, raw_text
@@ -243,7 +243,7 @@ class _Reader:
     # -- what a record says
 
     def _user(self, line: Line, name: str, at: int, node: _Node, message: Message) -> Iterator[Item]:
-        found = results(message.content, self._blobs)
+        found, said = contents(message.content, self._blobs)
         for number, result in enumerate(found):
             uuid = f"{name}.{number}" if number else name
             self._results[result.call_id] = uuid
@@ -252,7 +252,6 @@ class _Reader:
                 continue
             yield from node.thread.result(uuid, at, result)
             self._stand(name, node.thread)
-        said = blocks(message.content, self._blobs)
         uuid = f"{name}.{len(found)}" if found else name
         if line.isCompactSummary:
             yield from self._summary(node.thread, uuid, at, said)
@@ -366,9 +365,9 @@ class _Reader:
         if step.type == "assistant":
             yield from thread.reply(uuid, at, message, self._blobs)
             return
-        for number, result in enumerate(results(message.content, self._blobs)):
+        found, said = contents(message.content, self._blobs)
+        for number, result in enumerate(found):
             yield from thread.result(f"{uuid}.{number}" if number else uuid, at, result)
-        said = blocks(message.content, self._blobs)
         if said:
             yield from self._say(thread, uuid, at, said, is_typed=not is_injected(_first_text(said)))
 

@@ -18,7 +18,7 @@ from transom.importers.fields import image, raw_text
 from transom.importers.mending import decode
 from transom.ports import Blobs
 
-__all__ = ["SYNTHETIC", "Message", "Result", "blocks", "is_injected", "results", "usage"]
+__all__ = ["SYNTHETIC", "Message", "Result", "blocks", "contents", "is_injected", "usage"]
 
 SYNTHETIC = "<synthetic>"
 """The model name of replies the client wrote itself."""
@@ -104,29 +104,21 @@ def usage(said: _Usage | None) -> Usage | None:
     )
 
 
-def blocks(content: msgspec.Raw, blobs: Blobs, *, is_result: bool = False) -> tuple[Block, ...]:
-    """Every block of a content but its tool results, in order. A string is one text."""
-    return tuple(_block(piece, raw, blobs, is_result=is_result) for piece, raw in _pieces(content))
-
-
-def results(content: msgspec.Raw, blobs: Blobs) -> list[Result]:
-    """The tool results of a content, in order."""
+def contents(content: msgspec.Raw, blobs: Blobs) -> tuple[list[Result], tuple[Block, ...]]:
+    """The tool results of a content and its other blocks, each in order. A string is one text."""
     found: list[Result] = []
-    if b"tool_result" not in bytes(content):
-        return found
-    for piece, _ in _pieces(content, is_wanting_results=True):
-        inner = blocks(piece.content, blobs, is_result=True)
-        first = inner[0].text if inner and isinstance(inner[0], ToolResultRaw) else ""
-        code = _EXIT.match(first) if piece.is_error else None
-        found.append(
-            Result(
-                call_id=piece.tool_use_id,
-                blocks=inner,
-                is_error=bool(piece.is_error),
-                exit_code=int(code[1]) if code else None,
-            )
-        )
-    return found
+    said: list[Block] = []
+    for piece, raw in _pieces(content):
+        if piece.type == "tool_result":
+            found.append(_result(piece, blobs))
+        else:
+            said.append(_block(piece, raw, blobs, is_result=False))
+    return found, tuple(said)
+
+
+def blocks(content: msgspec.Raw, blobs: Blobs) -> tuple[Block, ...]:
+    """The blocks of a content that has no tool results."""
+    return contents(content, blobs)[1]
 
 
 def is_injected(text: str) -> bool:
@@ -134,21 +126,28 @@ def is_injected(text: str) -> bool:
     return _INJECTED.match(text) is not None
 
 
-def _pieces(content: msgspec.Raw, *, is_wanting_results: bool = False) -> Iterator[tuple[_Piece, msgspec.Raw]]:
+def _result(piece: _Piece, blobs: Blobs) -> Result:
+    inner = tuple(_block(part, raw, blobs, is_result=True) for part, raw in _pieces(piece.content))
+    first = inner[0].text if inner and isinstance(inner[0], ToolResultRaw) else ""
+    code = _EXIT.match(first) if piece.is_error else None
+    return Result(
+        call_id=piece.tool_use_id,
+        blocks=inner,
+        is_error=bool(piece.is_error),
+        exit_code=int(code[1]) if code else None,
+    )
+
+
+def _pieces(content: msgspec.Raw) -> Iterator[tuple[_Piece, msgspec.Raw]]:
     data = bytes(content)
     if data.startswith(b'"'):
-        if not is_wanting_results:
-            yield _Piece(type="text", text=decode(data, _TEXT)[0]), content
-        return
-    if not data.startswith(b"["):
-        return
-    for raw in decode(data, _LIST)[0]:
-        try:
-            piece = decode(bytes(raw), _PIECE)[0]
-        except msgspec.ValidationError:
-            piece = _Piece()
-        if (piece.type == "tool_result") == is_wanting_results:
-            yield piece, raw
+        yield _Piece(type="text", text=decode(data, _TEXT)[0]), content
+    elif data.startswith(b"["):
+        for raw in decode(data, _LIST)[0]:
+            try:
+                yield decode(bytes(raw), _PIECE)[0], raw
+            except msgspec.ValidationError:
+                yield _Piece(), raw
 
 
 def _block(piece: _Piece, raw: msgspec.Raw, blobs: Blobs, *, is_result: bool) -> Block:

@@ -16,7 +16,7 @@ import msgspec
 from transom.core import canon
 from transom.core.block import Text
 from transom.core.event import HostSaid, Observed, Seed, SessionOpened, UserSaid
-from transom.importers.claude_message import SYNTHETIC, Message, blocks, is_injected, results
+from transom.importers.claude_message import SYNTHETIC, Message, contents, is_injected
 from transom.importers.claude_thread import OPENED, Thread
 from transom.importers.draft import Compacted, Item, Said, Unknown
 from transom.importers.fields import iso_ms, raw_text
@@ -164,10 +164,9 @@ class _Reader:
         return thread
 
     def _user(self, thread: Thread, name: str, at: int, message: Message) -> Iterator[Item]:
-        found = results(message.content, self._blobs)
+        found, said = contents(message.content, self._blobs)
         for number, result in enumerate(found):
             yield from thread.result(f"{name}.{number}" if number else name, at, result)
-        said = blocks(message.content, self._blobs)
         if not said:
             return
         uuid = f"{name}.{len(found)}" if found else name
