@@ -41,6 +41,7 @@ __all__ = [
     "counter",
     "default_store_path",
     "dialect_for",
+    "event_lines_of",
     "import_file",
     "import_recent",
     "policy",
@@ -115,9 +116,24 @@ def dialect_for(provider: str = "", model: str = "") -> Dialect:  # noqa: ARG001
 
 
 def import_file(path: Path, into: Store, *, counts: Counter, progress: Progress | None = None) -> list[Imported]:
-    """Import every transcript at `path`, a file, a folder or an archive."""
-    from transom.importers.load import load
+    """Import every transcript at `path`, a file, a folder or an archive; an export of ours is taken back as it was."""
+    from transom.importers import event_lines
+    from transom.importers.load import Imported, load
+    from transom.importers.source import open_source
 
+    source = open_source(path)
+    if event_lines.sniff(source):
+        appended = event_lines.take_back(source, log=into.log, blobs=into.blobs)
+        return [
+            Imported(
+                session_id=session_id,
+                path=source.name,
+                format=event_lines.FORMAT,
+                appended=count,
+                status="new" if count else "unchanged",
+            )
+            for session_id, count in appended.items()
+        ]
     return load(path, log=into.log, blobs=into.blobs, counter=counts, progress=progress)
 
 
@@ -129,6 +145,13 @@ def import_recent(one: Recent, into: Store, *, counts: Counter, progress: Progre
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.write_bytes(export(one.path, one.opencode_id))
     return import_file(path, into, counts=counts, progress=progress)
+
+
+def event_lines_of(session_id: str, kept: Store) -> Iterator[bytes]:
+    """A session as lines that `import_file` takes back to the letter."""
+    from transom.importers.event_lines import lines
+
+    return lines(kept.log, kept.blobs, session_id)
 
 
 def recent_sessions(home: Path | None = None) -> Iterator[Recent]:

@@ -92,6 +92,7 @@ def _app() -> App:
         exit_on_error=False,
         print_error=False,
         result_action="return_value",
+        suppress_keyboard_interrupt=False,
     )
     for name, words in COMMANDS.items():
         app.command(f"transom.cli.{name}:{name}", name=name, help=words)

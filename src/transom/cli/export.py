@@ -15,8 +15,8 @@ from transom.cli.naming import find_session
 from transom.cli.options import SessionName, StoreFolder
 from transom.cli.reading import speaker, whole
 from transom.cli.terminal import printable, printable_lines, when
-from transom.core.canon import envelope, plain_text
-from transom.core.event import Event, Observed, ToolReturned, encode_fact
+from transom.core.canon import plain_text
+from transom.core.event import Event, Observed, ToolReturned
 from transom.ports import SessionRow
 
 __all__ = ["export"]
@@ -30,26 +30,25 @@ def export(
         Literal["jsonl", "md"],
         Parameter(name="--format", help="`jsonl`: every event, in full. `md`: the conversation, for people."),
     ] = "jsonl",
-    output: Annotated[Path, Parameter(name=("--output", "-o"), help="The file; `-` is stdout.")] = Path("-"),
+    output: Annotated[
+        Path, Parameter(name=("--output", "-o"), allow_leading_hyphen=True, help="The file; `-` is stdout.")
+    ] = Path("-"),
     store: StoreFolder = None,
 ) -> int:
     """Write a session: its event lines with their digests, or text for people.
 
     A line is the event's canonical bytes with `digest` put before them: without that member it is what was digested.
+    `transom replay FILE` takes such a file back into any store, to the letter.
     """
     check_target("--output", output)
     with compose.store(store, is_new_allowed=False) as kept:
         row = find_session(kept.log, session)
-        events = kept.log.read(row.session_id)
-        pieces = _lines(events) if format_ == "jsonl" else _markdown(row, events)
+        is_lines = format_ == "jsonl"
+        pieces = (
+            compose.event_lines_of(row.session_id, kept) if is_lines else _markdown(row, kept.log.read(row.session_id))
+        )
         write(output, b"".join(pieces))
     return 0
-
-
-def _lines(events: Iterable[Event]) -> Iterator[bytes]:
-    for event in events:
-        digested = envelope(event.session_id, event.seq, event.uuid, event.at, encode_fact(event.fact))
-        yield b'{"digest":"%b",%b\n' % (event.digest.hex().encode(), digested[1:])
 
 
 def _markdown(row: SessionRow, events: Iterable[Event]) -> Iterator[bytes]:

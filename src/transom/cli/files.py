@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from transom.errors import BadInput, Unwritable
+from transom.errors import BadInput, Unwritable, UsageError
 
 __all__ = ["check_target", "write"]
 
@@ -16,6 +16,8 @@ def check_target(option: str, path: Path | None) -> None:
     """Raises `BadInput` if `path` could not be written: better now than after minutes of work. `-` is stdout."""
     if path is None or str(path) == "-":
         return
+    if str(path).startswith("--"):
+        raise UsageError(f"{option} needs a file; {path} is an option")
     folder = path.parent
     if path.is_dir():
         raise BadInput(f"{option} {path}: is a folder; name a file")

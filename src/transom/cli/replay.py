@@ -71,7 +71,11 @@ _Policies = Annotated[
     Parameter(help="A policy of your own, FILE.toml: an arm called by its `name`. May be given often."),
 ]
 _Json = Annotated[
-    Path | None, Parameter(help="Write the figures, one object a session and arm; `-` is stdout instead of the table.")
+    Path | None,
+    Parameter(
+        allow_leading_hyphen=True,
+        help="Write the figures, one object a session and arm; `-` is stdout instead of the table.",
+    ),
 ]
 _Html = Annotated[Path | None, Parameter(help="Write one page with plots that needs no network.")]
 _Trace = Annotated[
