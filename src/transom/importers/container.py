@@ -199,11 +199,17 @@ def _seekable(place: Place) -> BinaryIO:
 
 
 class _Gzip(gzip.GzipFile):
-    """Closes the file it reads from, which the standard class leaves open."""
+    """Closes the file it reads from, which the standard class leaves open, and gives what stands before a cut."""
 
     def __init__(self, raw: io.BufferedReader) -> None:
         super().__init__(fileobj=raw, mode="rb")
         self._packed = raw
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        view = memoryview(buffer).cast("B")
+        data = self.read1(len(view))
+        view[: len(data)] = data
+        return len(data)
 
     def close(self) -> None:
         super().close()

@@ -88,11 +88,13 @@ class Source:
         """The first decompressed bytes, for sniffing, as UTF-8. Empty for folders and archives."""
         if self.is_container:
             return b""
+        data = b""
         with closing(self._stream()) as stream:
             try:
-                data = stream.read(size)
+                while len(data) < size and (piece := stream.read1(size - len(data))):
+                    data += piece
             except DAMAGE:
-                return b""
+                pass  # what stands before the damage is what an import reads
         encoding = _encoding(data)
         return data.decode(encoding, "replace").encode() if encoding else data
 
