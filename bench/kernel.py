@@ -26,10 +26,10 @@ import msgspec
 
 from bench.figure import Figure, cpu, exponent, judge, rounds, table
 from bench.workload import conversation, opened
-from transom.adapters.anthropic import DIALECT
 from transom.adapters.blobs import DirBlobs
 from transom.adapters.counter import BpeCounter, HeuristicCounter, open_counter
 from transom.adapters.memory_log import MemoryLog
+from transom.adapters.provider_anthropic import DIALECT
 from transom.adapters.sqlite_log import SqliteLog
 from transom.core.block import Text, ToolCall, ToolResultRaw
 from transom.core.boundary import prompt_tokens

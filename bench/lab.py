@@ -20,10 +20,10 @@ import msgspec
 
 from bench.figure import Figure, cpu, exponent, judge, rounds, table
 from bench.workload import conversation, opened
-from transom.adapters.anthropic import DIALECT
 from transom.adapters.counter import open_counter
 from transom.adapters.memory_log import MemoryLog
 from transom.adapters.price_table import load_prices
+from transom.adapters.provider_anthropic import DIALECT
 from transom.core.budget import limits
 from transom.core.event import Event, encode_fact
 from transom.core.policy import PRESETS

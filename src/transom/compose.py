@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 
 import platformdirs
 
-from transom.adapters import anthropic
+from transom.adapters import provider_anthropic
 from transom.adapters.blobs import DirBlobs
 from transom.adapters.counter import open_counter
 from transom.adapters.memory_log import MemoryLog
@@ -112,7 +112,7 @@ def policy(file: Path) -> Policy:
 def dialect_for(provider: str = "", model: str = "") -> Dialect:  # noqa: ARG001 - one dialect so far
     """How requests to a provider look on the wire. There is one renderer so far; a replay compares its bytes with
     themselves only, so the verdicts are the same under any."""
-    return anthropic.DIALECT
+    return provider_anthropic.DIALECT
 
 
 def import_file(path: Path, into: Store, *, counts: Counter, progress: Progress | None = None) -> list[Imported]:

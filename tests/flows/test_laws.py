@@ -15,9 +15,9 @@ from typing import Any, get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transom.adapters.anthropic import DIALECT
 from transom.adapters.blobs import DirBlobs
 from transom.adapters.memory_log import MemoryLog
+from transom.adapters.provider_anthropic import DIALECT
 from transom.adapters.sqlite_log import SqliteLog
 from transom.core.block import Text, ToolResultRaw
 from transom.core.boundary import prompt_tokens

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from transom.adapters.anthropic import DIALECT
 from transom.adapters.counter import HeuristicCounter
 from transom.adapters.memory_log import MemoryLog
+from transom.adapters.provider_anthropic import DIALECT
 from transom.core.block import Block, Image, Text, Thought, ToolCall, ToolResultRaw
 from transom.core.budget import Limits, limits
 from transom.core.canon import FORMAT
