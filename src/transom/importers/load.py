@@ -28,11 +28,13 @@ from transom.core.event import (
     Draft,
     Fact,
     Link,
+    ModelReplied,
     Observed,
     Replacement,
     SessionOpened,
     SourceRead,
     ToolReturned,
+    Usage,
     WindowOpened,
 )
 from transom.errors import BadInput, SequenceConflict
@@ -327,7 +329,7 @@ class _Import:
             seed=item.seed,
             kept_head=_seqs(track, item.kept_head),
             kept_tail=_seqs(track, item.kept_tail),
-            tokens_before=max(0, item.tokens_before),
+            tokens_before=_fit(max(0, item.tokens_before)),
         )
         track.say(_draft(fact, item.uuid, item.at))
 
@@ -378,8 +380,22 @@ class _Import:
 
 
 def _draft(fact: Fact, uuid: str, at: int) -> Draft:
-    """A draft the log accepts: a name is Unicode without NUL, a time fits 64 bits."""
-    return Draft(fact=fact, uuid=plain_text(uuid).replace("\0", "") or "unnamed", at=max(-_INT64, min(_INT64, at)))
+    """A draft the log accepts: a name is Unicode without NUL, a time and a figure fit 64 bits."""
+    if isinstance(fact, ModelReplied) and fact.usage:
+        fact = msgspec.structs.replace(fact, usage=_fit_usage(fact.usage))
+    return Draft(fact=fact, uuid=plain_text(uuid).replace("\0", "") or "unnamed", at=_fit(at))
+
+
+def _fit(number: int) -> int:
+    return max(-_INT64, min(_INT64, number))
+
+
+def _fit_usage(usage: Usage) -> Usage:
+    """The figures as they are, but for one that no store can hold."""
+    figures: dict[str, int] = msgspec.structs.asdict(usage)
+    if max(figures.values()) <= _INT64:
+        return usage
+    return msgspec.structs.replace(usage, **{name: _fit(figure) for name, figure in figures.items()})
 
 
 def _seqs(track: Track, uuids: Iterable[str]) -> tuple[int, ...]:

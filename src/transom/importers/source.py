@@ -155,10 +155,12 @@ class Source:
         return {path: Source(place) for path, place in self._place.members.items()}
 
     def children(self) -> list[Source]:
-        """The direct entries of a folder or archive, sub-folders included, in name order."""
+        """The direct entries of a folder or archive: files first, so that what lies in a folder beside a session is
+        read after it, each in name order."""
         places = self._place.members
-        names = sorted({path.split("/", 1)[0] for path in places})
-        return [Source(places.get(name) or self._place.folder(name)) for name in names]
+        files = [Source(place) for path, place in sorted(places.items()) if "/" not in path]
+        folders = sorted({path.split("/", 1)[0] for path in places if "/" in path})
+        return [*files, *(Source(self._place.folder(name)) for name in folders)]
 
     def beside(self, name: str) -> Source | None:
         """The file `name` in the same folder (with or without `.gz`/`.zst`), or None."""
