@@ -18,6 +18,9 @@ from transom.errors import OverBudget, UsageError
 
 __all__ = ["Action", "LimitSource", "Limits", "Quotas", "evaluate", "limits", "require"]
 
+_RESERVE = 8192
+"""Tokens for an answer; what the DSH plugin uses."""
+
 LimitSource = Literal["configured", "provider-reported", "catalogue", "name-hint", "unknown"]
 """Where a context limit comes from, the most trusted first. Only the first three are verified."""
 
@@ -70,19 +73,21 @@ def limits(
     reminder: int | None = None,
 ) -> Limits:
     """Limits with defaults in proportion: an eighth of the window for the answer and a sixteenth each for fallback and
-    reminder, at most 8,192 (what the DSH plugin uses) and 15,000 (the reminder of source document 000).
+    reminder, at most 8,192 and 15,000 (the reminder of source document 000).
 
     Raises `UsageError` with the numbers if no positive base is left.
     """
-    out = min(8192, context_limit // 8) if output_reserve is None else output_reserve
-    back = min(8192, context_limit // 16) if fallback_reserve is None else fallback_reserve
+    out = min(_RESERVE, context_limit // 8) if output_reserve is None else output_reserve
+    back = min(_RESERVE, context_limit // 16) if fallback_reserve is None else fallback_reserve
     near = min(15_000, context_limit // 16) if reminder is None else reminder
     made = Limits(context_limit=context_limit, output_reserve=out, fallback_reserve=back, reminder=near, source=source)
-    if min(out, back, near) < 0 or made.base <= 0:
+    if made.base <= 0:
         raise UsageError(
             f"no room is left: context limit {context_limit:,} - output reserve {out:,} - fallback reserve {back:,} "
             f"= {made.base:,} tokens; raise the limit or lower the reserves"
         )
+    if min(out, back, near) < 0:
+        raise UsageError(f"a reserve is negative: output {out:,}, fallback {back:,}, reminder {near:,} tokens")
     return made
 
 
@@ -106,5 +111,11 @@ def require(bounds: Limits, *, protected: int, what: str) -> None:
         raise OverBudget(
             f"{what} alone are {protected:,} tokens, over the {bounds.hard:,} that a limit of "
             f"{bounds.context_limit:,} leaves for the prompt; raise --context-limit to at least "
-            f"{protected + bounds.output_reserve:,}"
+            f"{_least_limit(bounds, protected):,}"
         )
+
+
+def _least_limit(bounds: Limits, protected: int) -> int:
+    """A limit whose prompt holds `protected` tokens: with the reserve as it is, or as `limits` would make it there."""
+    in_proportion = min(protected + _RESERVE, -(-protected * 8 // 7))
+    return max(protected + bounds.output_reserve, in_proportion)

@@ -254,6 +254,7 @@ _BROKEN = frozenset({"error", "aborted", "max_tokens", "length", "pause_turn"})
 def _result(state: State, event: Event, fact: ToolReturned) -> None:
     call_id = awaited(fact.call_id, state.window.calls)
     call = state.window.calls.pop(call_id, None)
+    state.dispatched.discard(call_id)
     item = Item(
         seq=event.seq,
         uuid=event.uuid,
