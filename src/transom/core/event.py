@@ -85,8 +85,8 @@ WindowCause = Literal[
 ]
 
 
-class _Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="fact"):
-    pass
+class _Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="fact", gc=False):
+    """Frozen values of frozen values hold no cycle, so the collector need not walk them (`gc=False`)."""
 
 
 # -- values inside facts
@@ -518,7 +518,7 @@ Fact: TypeAlias = (
 _DECODER: msgspec.json.Decoder[Fact] = msgspec.json.Decoder(Fact)
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One fact in its place: `seq` is dense per session and the only order, `uuid` a name, `at` ms since the epoch
     (a clock, never an order), `digest` the 32-byte chain digest after this event."""
 
@@ -530,7 +530,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     digest: bytes = b""
 
 
-class Draft(msgspec.Struct, frozen=True, kw_only=True):
+class Draft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A fact that has no place yet: the log assigns `seq` and `digest` on append."""
 
     fact: Fact

@@ -50,7 +50,7 @@ _PLACE = {name: place for place, name in enumerate(CONTENTS)}
 NOTHING: Counts = (0, 0, 0, 0, 0)
 
 
-class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One message in the window. `seq` is its source event (0 for a seed, whose `of` may name one)."""
 
     seq: int
