@@ -13,7 +13,7 @@ SOURCES := pyproject.toml $(shell find src -type f -not -name '*.pyc')
 
 demo: $(VENV)/.demo
 	@mkdir -p out
-	$(BIN)/transom replay $(SAMPLE) --html out/replay.html
+	$(BIN)/transom replay $(SAMPLE) --context-limit 48k --store out/store --html out/replay.html
 	@echo "The same as a page: $(CURDIR)/out/replay.html"
 
 test: $(VENV)/.dev

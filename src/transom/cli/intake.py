@@ -24,6 +24,8 @@ _ATTEMPTS = 8
 
 _LISTED = 5
 
+_PLACES = "~/.claude/projects, ~/.codex/sessions, ~/.pi/agent/sessions, ~/.local/share/opencode"
+
 
 @dataclass(slots=True, kw_only=True)
 class Chosen:
@@ -31,6 +33,7 @@ class Chosen:
 
     sessions: list[str] = field(default_factory=list)
     unusable: list[str] = field(default_factory=list)
+    is_sample: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +78,11 @@ def choose(
         chosen.sessions += _worth_it(intake, found)
     shown.end()
     if latest or not (files or names):
-        chosen.sessions += _newest(intake, has_fallback=not latest)
+        found_sessions = _newest(intake)
+        if latest and not found_sessions:
+            raise BadInput(f"no recorded session with a reply was found in {_PLACES}; name a file instead")
+        chosen.is_sample = not found_sessions
+        chosen.sessions += found_sessions or _sample(intake)
     chosen.sessions = list(dict.fromkeys(chosen.sessions))
     if chosen.unusable and not chosen.sessions:
         raise BadInput("\n".join(chosen.unusable))
@@ -84,7 +91,8 @@ def choose(
     return chosen
 
 
-def _newest(intake: _Intake, *, has_fallback: bool) -> list[str]:
+def _newest(intake: _Intake) -> list[str]:
+    """The sessions of the newest transcript that has a reply; none if there is none."""
     passed = 0
     for one in compose.recent_sessions():
         if passed == _ATTEMPTS:
@@ -103,10 +111,11 @@ def _newest(intake: _Intake, *, has_fallback: bool) -> list[str]:
             _say_imported(intake, found)
             return sessions
         passed += 1
-    places = "~/.claude/projects, ~/.codex/sessions, ~/.pi/agent/sessions, ~/.local/share/opencode"
-    if not has_fallback:
-        raise BadInput(f"no recorded session with a reply was found in {places}; name a file instead")
-    intake.say(f"No recorded session was found in {places}: this is a sample that ships with Transom.")
+    return []
+
+
+def _sample(intake: _Intake) -> list[str]:
+    intake.say(f"No recorded session was found in {_PLACES}: this is a sample that ships with Transom.")
     with compose.sample() as path:
         return _worth_it(intake, compose.import_file(path, intake.kept, counts=intake.counts))
 

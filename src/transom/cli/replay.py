@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -85,6 +85,10 @@ _Trace = Annotated[
 _Quiet = Annotated[bool, Parameter(help="Say nothing but the result and what went wrong.")]
 
 
+_SAMPLE_LIMIT = 48_000
+"""The sample is short: in a window of today's size no policy would have anything to do."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wanted:
     """What the options ask for, checked."""
@@ -147,6 +151,8 @@ def replay(
         chosen = choose(
             kept, wanted.counter, files=files, names=session, latest=latest, every=every, shown=shown, is_quiet=quiet
         )
+        if chosen.is_sample and wanted.limit is None:
+            wanted = replace(wanted, limit=_SAMPLE_LIMIT)
         done = _replay_all(kept, chosen, wanted, shown)
     _publish(done, wanted, json=json, html=html, trace=trace)
     for sentence in done.skipped if not quiet else ():
