@@ -43,6 +43,18 @@ def test_a_changed_body_is_missing_by_name_and_putting_heals_it(tmp_path: Path) 
     assert blobs.get(name) == b"0123456789"
 
 
+def test_a_failed_write_leaves_no_temporary_file(tmp_path: Path) -> None:
+    blobs = DirBlobs(tmp_path)
+    name = blobs.put(b"x")
+    path = next(tmp_path.glob(f"*/*/{name}"))
+    path.unlink()
+    (path / "in the way").mkdir(parents=True)
+    with pytest.raises(Unwritable):
+        blobs.put(b"x")
+    assert [each.name for each in path.parent.iterdir()] == [name]
+    assert not blobs.has(name)
+
+
 def test_a_body_that_cannot_be_written_says_so_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "blobs").write_text("a file where the folder should be")
     with pytest.raises(Unwritable, match="could not be stored"):

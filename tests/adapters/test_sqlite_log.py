@@ -12,9 +12,21 @@ from transom.adapters.blobs import DirBlobs
 from transom.adapters.sqlite_log import SqliteLog
 from transom.adapters.sqlite_log.log import INLINE_LIMIT
 from transom.adapters.sqlite_log.rows import Stretch, walked
-from transom.core.block import Text, ToolResultRaw, ToolResultRef
+from transom.core.block import Image, Text, ToolResultRaw, ToolResultRef
 from transom.core.canon import FORMAT, GENESIS
-from transom.core.event import Draft, Event, Fact, Observed, SessionOpened, ToolReturned, UserSaid
+from transom.core.event import (
+    BlockReplaced,
+    Draft,
+    Event,
+    Fact,
+    Observed,
+    Replacement,
+    Seed,
+    SessionOpened,
+    ToolReturned,
+    UserSaid,
+    WindowOpened,
+)
 from transom.errors import BadInput, LogDamaged, LogTooNew, SequenceConflict, Unwritable
 from transom.testing.conformance import LOG_CASES, LogCase
 
@@ -290,6 +302,21 @@ def test_an_offloaded_result_is_searched_in_its_body(tmp_path: Path, log: Sqlite
         assert found(again, "TAIL") == []
 
 
+def test_every_artifact_an_event_refers_to_is_verified(log: SqliteLog) -> None:
+    absent = Image(media_type="image/png", artifact_id="ab" * 32)
+    facts: list[Fact] = [
+        UserSaid(blocks=(absent,)),
+        BlockReplaced(how="mask", targets=(Replacement(seq=1, index=0, block=absent),)),
+        WindowOpened(cause="recorded", generation=1, seed=(Seed(role="user", blocks=(absent,)),)),
+    ]
+    for number, fact in enumerate(facts):
+        log.append(f"s{number}", 0, drafts(SessionOpened(format=FORMAT), fact))
+    assert [f"event 2: artifact {'ab' * 32}" in row.problem for row in log.verify()] == [True] * 3
+    quoted = Observed(kind="x", raw='"artifact_id":"' + "ab" * 32)
+    log.append("t", 0, drafts(SessionOpened(format=FORMAT), quoted))
+    assert [row.problem for row in log.verify("t")] == [""]
+
+
 # -- the search index
 
 
@@ -335,6 +362,40 @@ def test_what_only_the_host_saw_is_found_when_nothing_else_is(log: SqliteLog) ->
     log.append("s", 2, drafts(Observed(kind="progress", raw='{"stderr":"E9 ordinary"}')))
     assert found(log, "ordinary") == [2]
     assert found(log, "E9") == [3]
+
+
+def test_a_common_word_is_ranked_where_it_says_most(log: SqliteLog) -> None:
+    begun(log, *("needle " + "straw " * 400 for _ in range(30)), "needle here", *("straw " * 9 for _ in range(9)))
+    assert found(log, "needle")[0] == 32
+    assert len(found(log, "needle")) == 20
+    assert sorted(hit.seq for hit in log.search("needle", "s", 100)) == list(range(2, 33))
+    assert [hit.seq for hit in log.search("eedl", "s", 3)] == [32, 31, 30]
+    assert len(log.search("eedl", limit=25)) == 25
+
+
+def test_a_damaged_index_is_told_by_verify(tmp_path: Path) -> None:
+    with opened(tmp_path) as log:
+        begun(log, *(f"word{number}" for number in range(2000)))
+        assert [row.problem for row in log.verify()] == [""]
+        log.search("word7")
+        assert [row.problem for row in log.verify()] == [""]
+    path = tmp_path / "log.search.db"
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2] + b"\xff" * 4096 + data[len(data) // 2 + 4096 :])
+    with opened(tmp_path) as log:
+        problems = [row.problem for row in log.verify()]
+        assert "log.search.db" in problems[0]
+        assert "the next search makes it anew" in problems[0]
+        assert problems[1:] == [""]
+
+
+def test_an_index_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    with opened(tmp_path) as log:
+        begun(log, "one")
+        (tmp_path / "log.search.db").mkdir()
+        with pytest.raises(Unwritable, match=r"log\.search\.db"):
+            log.search("one")
+        (tmp_path / "log.search.db").rmdir()
 
 
 # -- writers beside each other

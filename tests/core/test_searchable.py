@@ -28,7 +28,7 @@ from transom.core.event import (
     WindowOpened,
 )
 from transom.core.searchable import EXCERPT, excerpt, find, fold_case, phrases, prepare, text_of
-from transom.testing.strategies import texts
+from transom.testing.strategies import FACT_TYPES, of, texts
 
 
 def proposes(text: str, query: str) -> bool:
@@ -136,8 +136,17 @@ def test_a_handoff_is_searched_in_all_its_sections() -> None:
     declared = RolloverDeclared(
         call_id="c",
         handoff=Handoff(
-            requirements=(Requirement(text="r", source="u"),), inferences=(Inference(text="i"),), conflicts=("c",), unverified=("v",)
+            requirements=(Requirement(text="r", source="u"),),
+            inferences=(Inference(text="i"),),
+            conflicts=("c",),
+            unverified=("v",),
         ),
         related_files=(RelatedFile(path="a.py", role="test", note="n"),),
     )
     assert text_of(declared) == "r\ni\nc\nv\na.py\nn"
+
+
+@pytest.mark.parametrize("kind", FACT_TYPES, ids=lambda kind: kind.__name__)
+@given(st.data())
+def test_no_fact_is_forgotten(kind: type[Fact], data: st.DataObject) -> None:
+    assert isinstance(text_of(data.draw(of(kind)), lambda _: "body"), str)

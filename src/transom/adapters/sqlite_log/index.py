@@ -78,13 +78,17 @@ class SearchIndex:
         ranked = [db.execute(_RANKED, (phrase, first, last)) for first, last in ranges]
         return (event_id for _, event_id in heapq.merge(*ranked))
 
-    def check(self) -> None:
-        """Raise `sqlite3.Error` if the file or the index in it does not hold together."""
-        db = self._open()
-        for (problem,) in db.execute("PRAGMA integrity_check(1)"):
-            if problem != "ok":
-                raise sqlite3.DatabaseError(problem)
-        db.execute("INSERT INTO words (words) VALUES ('integrity-check')")
+    def problem(self) -> str:
+        """What does not hold together in the file, or nothing. An index that was never made is sound."""
+        if not self.path.exists():
+            return ""
+        try:
+            db = self._open()
+            problems = [row[0] for row in db.execute("PRAGMA integrity_check(1)")]
+            db.execute("INSERT INTO words (words) VALUES ('integrity-check')")
+        except sqlite3.Error as error:
+            problems = [str(error)]
+        return "" if problems == ["ok"] else f"{self.path}: {problems[0]}; delete it, the next search makes it anew"
 
     def _open(self) -> sqlite3.Connection:
         if self._db is None:

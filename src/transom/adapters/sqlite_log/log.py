@@ -136,14 +136,18 @@ class SqliteLog:
         return self._search.hits(query, None if session_id is None else self._known(session_id), limit)
 
     def verify(self, session_id: str | None = None) -> list[Verified]:
-        """Re-derive every chain, hash every blob referred to, and check the file's own structure. A problem of the file
-        as a whole stands under the empty session id.
+        """Re-derive every chain, hash every blob referred to, and check the structure of the log's file and of the
+        search index. A problem of a file as a whole stands first, under the empty session id.
 
         Not detectable from the file alone: that whole events are missing from a session's end, or whole sessions, if
         the file was cut back consistently (an older copy; damage in the WAL of a process that died, which SQLite reads
         as commits that never were). Whoever holds a later `Link` can tell: `read` up to it and compare the digest."""
         names = None if session_id is None else [stretch.session_id for stretch in self._known(session_id)[::-1]]
-        return verify.verified(self._fetch, self._blobs, self._path, names)
+        problems = [
+            problem for problem in (verify.file_problem(self._fetch, self._path), self._search.problem()) if problem
+        ]
+        of_files = [Verified(session_id="", events=0, problem=problem) for problem in problems]
+        return of_files + verify.verified(self._fetch, self._blobs, names)
 
     def _fetch(self, statement: str, values: tuple[int | str | None, ...]) -> list[Any]:
         with self._read_lock:

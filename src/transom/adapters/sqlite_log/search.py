@@ -86,6 +86,11 @@ class Search:
         with self._lock:
             self._mending(self._catch_up)
 
+    def problem(self) -> str:
+        """What is wrong with the index, if anything is."""
+        with self._lock:
+            return self._index.problem()
+
     def hits(self, query: str, scope: Sequence[Stretch] | None, limit: int) -> list[Hit]:
         """Events of the scope (None: all) that hold the literal."""
         folded = fold_case(query)

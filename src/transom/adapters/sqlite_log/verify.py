@@ -26,23 +26,22 @@ from transom.core.event import (
 from transom.errors import ArtifactMissing, Damaged, LogDamaged
 from transom.ports import Blobs, Verified
 
-__all__ = ["verified"]
+__all__ = ["file_problem", "verified"]
 
 _REF = b'"artifact_id":"'
 
 
-def verified(fetch: Fetch, blobs: Blobs, path: Path, names: list[str] | None) -> list[Verified]:
-    """Verify the file, then the named sessions (None: all) in that order."""
-    problem = _file_problem(fetch, path)
-    result = [Verified(session_id="", events=0, problem=problem)] if problem else []
+def verified(fetch: Fetch, blobs: Blobs, names: list[str] | None) -> list[Verified]:
+    """Verify the named sessions (None: all) in that order."""
     try:
         chosen = names if names is not None else [row[0] for row in fetch("SELECT id FROM session ORDER BY key", ())]
     except LogDamaged as error:
-        return result or [Verified(session_id="", events=0, problem=str(error))]
-    return result + [_session(fetch, blobs, name) for name in chosen]
+        return [Verified(session_id="", events=0, problem=str(error))]
+    return [_session(fetch, blobs, name) for name in chosen]
 
 
-def _file_problem(fetch: Fetch, path: Path) -> str:
+def file_problem(fetch: Fetch, path: Path) -> str:
+    """What is wrong with the file as a whole, if anything is."""
     try:
         problems = [row[0] for row in fetch("PRAGMA integrity_check(1)", ())]
         orphan = _orphan(fetch)
