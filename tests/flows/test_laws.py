@@ -256,7 +256,7 @@ def test_a_failed_append_never_leaves_the_state_ahead_of_the_log(
             assert same(state, project(log.read("s", until=state.seq)))
             assert stores or state.seq == sum(1 for _ in log.read("s"))
     play.session.log = log
-    if play.step():
+    if _tried(play, Move("step")) or _tried(play, Move("step")):
         assert content(play.sent[-1].wire) == content(
             fresh(play.session, project(log.read("s", until=play.session.state.seq - 1)))
         )
@@ -570,7 +570,10 @@ def _tried(play: Play, move: Move) -> bool:
     return len(play.sent) > count
 
 
-@given(histories(longest=8), histories(longest=8), policies(), st.lists(st.booleans(), max_size=16))
+_SHARED = tuple(kind for kind in get_args(Kind) if kind != "epoch")  # a head made from a stale one is drift
+
+
+@given(histories(*_SHARED, longest=8), histories(*_SHARED, longest=8), policies(), st.lists(st.booleans(), max_size=16))
 def test_two_sessions_on_one_log_never_disagree(
     left: list[Move], right: list[Move], policy: Policy, order: list[bool]
 ) -> None:
