@@ -81,8 +81,9 @@ def cached_by_step(steps: Sequence[Step], price: Price) -> list[int]:
 def recorded_figures(script: Script, price: Price) -> Recorded:
     """What the recording's provider reported, at the same prices."""
     known: list[Usage] = [usage for usage in script.usages if usage is not None]
-    if not known:
-        return Recorded(compactions=script.compactions)
+    if not any(usage.prompt for usage in known):  # nothing, or the output alone: what was paid is not known
+        output = sum(usage.output for usage in known) if known else None
+        return Recorded(output=output, compactions=script.compactions)
     return Recorded(
         input=sum(usage.prompt for usage in known),
         cached=sum(usage.cached for usage in known),
