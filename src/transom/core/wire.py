@@ -15,7 +15,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from transom.core.state import Counts, Head, Item, State
+from transom.core.state import NOTHING, Counts, Head, Item, State, add_counts
 
 __all__ = ["Dialect", "Rendering", "Segment", "Wire", "common_prefix", "groups", "head_digests"]
 
@@ -98,7 +98,7 @@ class Rendering:
         self._hasher = hashlib.sha256()
         self.body: list[bytes] = []
         self.rolling: list[bytes] = [self._hasher.digest()]
-        self.counts: list[Counts] = [(0, 0, 0, 0, 0)]
+        self.counts: list[Counts] = [NOTHING]
         self.ends: list[int] = [0]
 
     def wire(self, state: State, tail_text: str = "") -> Wire:
@@ -138,16 +138,15 @@ class Rendering:
             self._items = end
             if not data:
                 continue
-            total = list(self.counts[-1])
+            total = self.counts[-1]
             for item in group:
-                for place, tokens in enumerate(item.counts):
-                    total[place] += tokens
+                total = add_counts(total, item.counts)
             self._hasher.update(b"%d:" % len(data))
             self._hasher.update(data)
             self._starts.append(first)
             self.body.append(data)
             self.rolling.append(self._hasher.digest())
-            self.counts.append((total[0], total[1], total[2], total[3], total[4]))
+            self.counts.append(total)
             self.ends.append(end)
 
     def _rewind(self, place: int) -> None:
