@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 import os
+import random
 import resource
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from transom.adapters.blobs import DirBlobs
 from transom.adapters.counter import HeuristicCounter
 from transom.adapters.memory_log import MemoryLog
+from transom.adapters.sqlite_log import SqliteLog
 from transom.core.block import ToolResultRaw
 from transom.core.event import (
     BlockReplaced,
@@ -374,6 +376,64 @@ def test_a_folder_without_a_transcript_is_a_sentence(store: Store, tmp_path: Pat
         store.load(tmp_path / "none")
 
 
+def test_every_sample_of_every_format_is_read_once(store: Store) -> None:
+    found = store.load(DATA)
+    assert len({imported.format for imported in found}) >= 11
+    assert {imported.status for imported in found} <= {"new", "grown", "fork"}
+    assert store.problems() == []
+    count = store.count()
+    assert {imported.status for imported in store.load(DATA)} == {"unchanged"}
+    assert store.count() == count
+
+
+def test_a_damaged_session_in_a_folder_costs_only_itself(store: Store, tmp_path: Path) -> None:
+    folder = tmp_path / "all"
+    folder.mkdir()
+    (folder / "a.jsonl").write_bytes(TREE.read_bytes())
+    export = next((DATA / "opencode").glob("*.json"))
+    (folder / "b.json").write_bytes(export.read_bytes()[:-20])
+    found = store.load(folder)
+    assert {imported.format for imported in found} == {"pi"}
+    assert found[0].notes[-1].startswith(f"1 files are no transcripts: {folder}/b.json: line ")
+    with pytest.raises(BadInput, match="the document is truncated"):
+        store.load(folder / "b.json")
+
+
+def test_a_fork_keeps_events_of_its_parent(store: Store, tmp_path: Path) -> None:
+    def entry(name: str, parent: str | None, **fields: object) -> dict[str, object]:
+        return {
+            "type": "message",
+            "id": name,
+            "parentId": parent,
+            "message": {"role": "user", "content": name},
+            **fields,
+        }
+
+    header = {"type": "session", "id": "p", "timestamp": "2026-03-01T10:00:00Z"}
+    path = written(
+        tmp_path / "p.jsonl",
+        *(header, entry("a", None), entry("b", "a"), entry("c", "b"), entry("d", "b")),
+        entry("k", "d", type="compaction", summary="so far", firstKeptEntryId="b"),
+    )
+    store.load(path)
+    events = {event.uuid: event for event in store.log.read("pi:p#d")}
+    window = events["k"].fact
+    assert isinstance(window, WindowOpened)
+    assert window.kept_tail == (events["b"].seq, events["d"].seq)
+
+
+def test_a_source_without_an_id_is_named_by_its_first_record(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    init = '{"type":"system","subtype":"init"}\n'
+    path.write_text(init, encoding="utf-8")
+    (first,) = store.load(path)
+    path.write_text(init + '{"type":"user","message":{"role":"user","content":"a"}}\n', encoding="utf-8")
+    (second,) = store.load(path)
+    assert first.session_id.startswith("claude-code:")
+    assert len(first.session_id) == len("claude-code:") + 16
+    assert (second.session_id, second.status) == (first.session_id, "grown")
+
+
 def test_facts_with_the_same_name_are_all_kept(store: Store, tmp_path: Path) -> None:
     twice = written(tmp_path / "s.jsonl", TALK[0], TALK[1], TALK[1], TALK[0])
     store.load(twice)
@@ -480,11 +540,11 @@ with SqliteLog(folder / "log.db", blobs) as log:
 
 @pytest.mark.slow
 def test_memory_is_bounded_by_names_and_one_batch(tmp_path: Path) -> None:
-    """50 MB in 25,000 records: the importer may hold 4 MB of a batch, its copies on the way into the store, and some
+    """50 MB in 26,000 records: the importer may hold 4 MB of a batch, its copies on the way into the store, and some
     500 bytes an event for names; the whole file would be 50 MB and more."""
     path = tmp_path / "s.jsonl"
     with path.open("w", encoding="utf-8") as file:
-        for number in range(25_000):
+        for number in range(26_000):
             text = f"{number} " + "the quick brown fox " * 90
             file.write(json.dumps(user(f"u{number}", f"u{number - 1}" if number else None, text)) + "\n")
     assert path.stat().st_size > 50_000_000
@@ -497,4 +557,57 @@ def test_memory_is_bounded_by_names_and_one_batch(tmp_path: Path) -> None:
         env=environment,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)),
     )
-    assert int(done.stdout) < 60_000, "KiB"
+    assert int(done.stdout) < 60_000
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from transom.adapters.blobs import DirBlobs
+from transom.adapters.counter import HeuristicCounter
+from transom.adapters.sqlite_log import SqliteLog
+from transom.importers.load import load
+path, folder = Path(sys.argv[1]), Path(sys.argv[2])
+blobs = DirBlobs(folder / "blobs", is_synced=False)
+with SqliteLog(folder / "log.db", blobs) as log:
+    print("begin", flush=True)
+    load(path, log=log, blobs=blobs, counter=HeuristicCounter())
+"""
+
+
+@pytest.mark.slow
+def test_an_import_killed_at_any_moment_goes_on_and_ends_the_same(tmp_path: Path) -> None:
+    rows = [user(f"u{number}", f"u{number - 1}" if number else None, "on " * 300) for number in range(3000)]
+    path = written(tmp_path / "s.jsonl", *rows)
+    whole = Store(tmp_path / "whole")
+    whole.load(path)
+    expected = whole.facts("claude-code:s")
+    dice = random.Random(7)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    kills = partial_imports = 0
+    for number in range(100):
+        folder = tmp_path / f"run{number // 4}"
+        folder.mkdir(exist_ok=True)
+        with subprocess.Popen(
+            [sys.executable, "-c", KILLED, str(path), str(folder)], stdout=subprocess.PIPE, env=environment
+        ) as running:
+            assert running.stdout is not None
+            running.stdout.readline()
+            try:
+                running.wait(dice.uniform(0.0, 0.5))
+            except subprocess.TimeoutExpired:
+                running.kill()
+                kills += 1
+        blobs = DirBlobs(folder / "blobs", is_synced=False)
+        with SqliteLog(folder / "log.db", blobs) as log:
+            assert not [found for found in log.verify() if found.problem]
+            events = list(log.read("claude-code:s")) if log.sessions() else []
+            told = [event.uuid for event in events if not isinstance(event.fact, SourceRead | SessionOpened)]
+            assert told == list(expected)[: len(told)]
+            partial_imports += 0 < len(told) < len(expected)
+            if number % 4 == 3:
+                load(path, log=log, blobs=blobs, counter=COUNTER)
+                facts = {event.uuid: bare(event.fact) for event in log.read("claude-code:s") if event.uuid in expected}
+                assert facts == expected
+    assert kills > 10
+    assert partial_imports > 5

@@ -6,7 +6,7 @@
    interrupted, and the next goes on where it stopped (`track`).
 3. The first session's `SourceRead` says what was not understood (by name), what could not be read (by line), and
    every note. Its `records` is not 0; the other sessions' is.
-4. A session id is `<format>:<the source's own id>`; a source without one is named by its first bytes.
+4. A session id is `<format>:<the source's own id>`; a source without one is named by its first record or bytes.
 5. A folder or archive is walked; what is no transcript in it is listed in a note. Nothing usable is `BadInput`.
 """
 
@@ -22,7 +22,7 @@ from typing import assert_never
 
 import msgspec
 
-from transom.core.canon import FORMAT, plain_text
+from transom.core.canon import plain_text
 from transom.core.event import (
     BlockReplaced,
     Draft,
@@ -54,13 +54,13 @@ _ANONYMOUS = frozenset({"", "main"})
 """Session keys of a source that has no id of its own."""
 
 _NAMED_BY = 4096
-"""Bytes of an anonymous source that name it: its first record, in practice the first prompt."""
+"""Bytes of an anonymous document that name it: in practice its settings and the first prompt."""
 
 _STEP = 256
 _LISTED = 20
 """Names in a note before it says "and N more"."""
 
-_TRIES = 5
+_RETRIES = 4
 _INT64 = 2**63 - 1
 
 
@@ -180,21 +180,25 @@ def _import(
     if before:
         return before
     scale = Scale(counter, blobs)
-    for attempt in range(1, _TRIES + 1):
+
+    def attempt() -> list[Imported]:
         run = _Import(source, whole, format_=importer.FORMAT, log=log, scale=scale, counter=counter.name)
+        for number, item in enumerate(importer.parse(source, blobs), 1):
+            run.take(item)
+            if progress and number % _STEP == 0:
+                progress(source.name, number)
+        return run.finish()
+
+    for _ in range(_RETRIES):
         try:
-            for number, item in enumerate(importer.parse(source, blobs), 1):
-                run.take(item)
-                if progress and number % _STEP == 0:
-                    progress(source.name, number)
-            done = run.finish()
+            done = attempt()
+            break
         except SequenceConflict:
-            if attempt == _TRIES:
-                raise
-        else:
-            known.learn(whole.sha256, done)
-            return done
-    raise AssertionError
+            continue  # another process imports the same file: what it appended is met now
+    else:
+        done = attempt()
+    known.learn(whole.sha256, done)
+    return done
 
 
 class _Import:
@@ -291,7 +295,7 @@ class _Import:
         if isinstance(fact, SessionOpened):
             self._open(item, fact)
         else:
-            self._track(item.session).say(_draft(fact, item.uuid, item.at))
+            self._tracks[item.session].say(_draft(fact, item.uuid, item.at))
 
     def _open(self, item: Said, fact: SessionOpened) -> None:
         caller = self._tracks.get(item.parent[0]) if item.parent else None
@@ -312,17 +316,8 @@ class _Import:
             track.say(draft)
         self._waiting = []
 
-    def _track(self, session: str) -> Track:
-        """The track of a session key. A source that names a session it never opened is read as one."""
-        track = self._tracks.get(session)
-        if track is None:
-            opened = Said(session=session, uuid="opened", at=0, fact=SessionOpened(format=FORMAT, agent=self._format))
-            self._say(opened)
-            track = self._tracks[session]
-        return track
-
     def _compact(self, item: Compacted) -> None:
-        track = self._track(item.session)
+        track = self._tracks[item.session]
         fact = WindowOpened(
             cause="recorded",
             generation=track.windows + 1,
@@ -335,7 +330,7 @@ class _Import:
 
     def _clear(self, item: Cleared) -> None:
         """A result is replaced by one block, whatever number of blocks it had."""
-        track = self._track(item.session)
+        track = self._tracks[item.session]
         targets: list[Replacement] = []
         for uuid, block in item.targets:
             event = track.event(track.seq_of(uuid))
@@ -362,7 +357,14 @@ class _Import:
 
     @cached_property
     def _anonymous(self) -> str:
-        return hashlib.sha256(self._source.head(_NAMED_BY)).hexdigest()[:16]
+        """Of lines, the first record, which stays when the file grows; of a document, its first bytes."""
+        head = self._source.head()
+        first = head.partition(b"\n")[0]
+        try:
+            msgspec.json.decode(first)
+        except (msgspec.DecodeError, RecursionError):
+            first = head[:_NAMED_BY]
+        return hashlib.sha256(first).hexdigest()[:16]
 
     def _head_of(self, session_id: str) -> Link | None:
         """The end of a session that another source brought in."""
