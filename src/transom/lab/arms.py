@@ -34,13 +34,15 @@ from transom.errors import OverBudget
 from transom.lab.recall import RECALL_TOKENS, block_text, excerpt
 from transom.lab.script import Script
 from transom.ports import Counter, Log
-from transom.session import Prepared, Rules, Session
+from transom.session import Rules, Session
 
 __all__ = ["Arm", "Setting", "Step", "drive"]
 
+_REWRITES = (WindowOpened, BlockReplaced)
+_MESSAGES = (UserSaid, HostSaid, ModelReplied, ToolReturned)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One request of an arm. Tokens are the session's model's."""
 
     tokens: int
@@ -136,6 +138,10 @@ class _Run:
         self.recalled: list[tuple[int, str]] = []
         self.aside = 0
         self.seed_text = ""
+        self.first_through = 0
+        """The last seq of the messages that the window repeats from the session's start."""
+        self.oldest = 0
+        """The first seq of its other messages."""
         self.opened: list[WindowOpened] = []
         """Windows opened since the last request."""
         self.asked_at = 0
@@ -146,18 +152,18 @@ class _Run:
     def take(self, event: Event) -> None:
         """Append a recorded fact."""
         fact = event.fact
-        if isinstance(fact, WindowOpened | BlockReplaced):
+        if isinstance(fact, _REWRITES):
             if not self.is_recorded:
                 return
             fact = self._moved(fact)
         self._now = event.at
         (placed,) = self.session.append(fact, uuid=event.uuid, at=event.at)
         self.seqs[event.seq] = placed.seq
-        if isinstance(fact, UserSaid | HostSaid | ModelReplied | ToolReturned):
+        if isinstance(fact, _MESSAGES):
             self.blocks[event.seq] = fact.blocks
         if isinstance(fact, WindowOpened):
             self.opened.append(fact)
-            self._window_opened()
+            self._window_opened(fact)
 
     def _moved(self, fact: WindowOpened | BlockReplaced) -> WindowOpened | BlockReplaced:
         """A recorded rewrite with its seqs turned into this arm's."""
@@ -180,25 +186,30 @@ class _Run:
         """What stands before recorded reply `reply`: boundary, recalls it would have needed, request."""
         made = [event.fact for event in self.session.boundary() if isinstance(event.fact, WindowOpened)]
         if made:
-            self._window_opened()
+            self._window_opened(made[-1])
         opened, self.opened = [*self.opened, *made], []
         self._check_words()
         self.aside = 0
         recalls = self._handles(reply.seq)
         prepared = self.session.request()
+        state = self.session.state
+        head = head_tokens(state)
         self.arm.pinned = self.arm.pinned or self._pinned()
         fact = reply.fact
         assert isinstance(fact, ModelReplied)
-        output = fact.usage.output if fact.usage else self.session.state.calibration.visible(counts_of(fact.blocks))
-        self.arm.unpaired += _unpaired(self.session.state.window.items, reply_calls=_last_calls(self.session))
+        output = fact.usage.output if fact.usage else state.calibration.visible(counts_of(fact.blocks))
+        self.arm.unpaired += _unpaired(state.window.items)
+        wire, kept = prepared.wire, prepared.verdict.kept
         gap = max(0, reply.at - self.asked_at) if self.asked_at and reply.at else 0
         self.asked_at = reply.at or self.asked_at
         self.arm.steps.append(
             Step(
                 tokens=prepared.tokens,
-                kept=self._kept(prepared),
-                head=head_tokens(self.session.state),
-                blocks=len(self.session.state.window.items) - prepared.wire.ends[prepared.verdict.kept],
+                kept=head + state.calibration.estimate(wire.counts[kept], wire.ends[kept])
+                if prepared.verdict.head_kept
+                else 0,
+                head=head,
+                blocks=len(state.window.items) - wire.ends[kept],
                 tail=prepared.tail_tokens,
                 output=output,
                 gap_ms=gap,
@@ -222,13 +233,6 @@ class _Run:
             words = add_counts(words, item.counts)
         return head_tokens(state) + state.calibration.estimate(words, len(state.first))
 
-    def _kept(self, prepared: Prepared) -> int:
-        if not prepared.verdict.head_kept:
-            return 0
-        wire, kept = prepared.wire, prepared.verdict.kept
-        state = self.session.state
-        return head_tokens(state) + state.calibration.estimate(wire.counts[kept], wire.ends[kept])
-
     # -- handles
 
     def _handles(self, seq: int) -> int:
@@ -248,17 +252,27 @@ class _Run:
         return recalled
 
     def _is_visible(self, literal: str, seq: int) -> bool:
-        window = self.session.state.window
-        if any(literal in text for seq, text in self.recalled if seq in window.place):
-            return True
-        for source, _ in self.script.index.before(literal, seq):
-            place = window.place.get(self.seqs.get(source, 0))
-            if place is None:
-                continue
-            item = window.items[place]
-            if item.blocks is self.blocks[source] or any(literal in block_text(block) for block in item.blocks):
+        index = self.script.index
+        for source, _ in index.before(literal, seq):
+            place = self.seqs.get(source, 0)
+            if 0 < place < self.oldest:
+                break
+            if self._is_shown(literal, source):
                 return True
-        return literal in self.seed_text
+        for source, _ in index.places(literal):
+            if self.seqs.get(source, 0) > self.first_through or source >= seq:
+                break
+            if self._is_shown(literal, source):
+                return True
+        return literal in self.seed_text or any(literal in text for _, text in self.recalled)
+
+    def _is_shown(self, literal: str, source: int) -> bool:
+        window = self.session.state.window
+        place = window.place.get(self.seqs.get(source, 0))
+        if place is None:
+            return False
+        blocks = window.items[place].blocks
+        return blocks is self.blocks[source] or any(literal in block_text(block) for block in blocks)
 
     def _recall(self, literal: str, seq: int) -> bool:
         """Bring the newest place of `literal` into the window, as the recall tool would."""
@@ -279,9 +293,11 @@ class _Run:
 
     # -- the user's words
 
-    def _window_opened(self) -> None:
-        items = self.session.state.window.items
-        self.recalled = [(seq, text) for seq, text in self.recalled if seq in self.session.state.window.place]
+    def _window_opened(self, fact: WindowOpened) -> None:
+        items, place = self.session.state.window.items, self.session.state.window.place
+        self.first_through = max(fact.kept_head, default=0)
+        self.oldest = min((seq for seq in place if seq not in fact.kept_head), default=self.session.state.seq)
+        self.recalled = [(seq, text) for seq, text in self.recalled if seq in place]
         self.seed_text = "\n".join(block_text(block) for item in items if not item.seq for block in item.blocks)
         shown = "\n".join(block_text(block) for item in items if item.role != "tool" for block in item.blocks)
         for text, is_kept in self.arm.constraints.items():
@@ -296,21 +312,13 @@ class _Run:
         self.checked_words = len(words)
 
 
-def _last_calls(session: Session) -> frozenset[str]:
-    for item in reversed(session.state.window.items):
-        if item.role == "assistant":
-            return frozenset(block.call_id for block in item.blocks if isinstance(block, ToolCall))
-    return frozenset()
-
-
-def _unpaired(items: Sequence[Item], *, reply_calls: frozenset[str]) -> int:
+def _unpaired(items: Sequence[Item]) -> int:
     """Calls of the newest reply without a result behind it, and results without a call."""
-    missing = set(reply_calls)
-    strays = 0
+    answered: list[str] = []
     for item in reversed(items):
         if item.role == "assistant":
-            break
+            calls = {block.call_id for block in item.blocks if isinstance(block, ToolCall)}
+            return len(calls.difference(answered)) + sum(call_id not in calls for call_id in answered)
         if item.role == "tool":
-            strays += item.call_id not in reply_calls
-            missing.discard(item.call_id)
-    return len(missing) + strays
+            answered.append(item.call_id)
+    return len(answered)
