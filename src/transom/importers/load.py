@@ -8,6 +8,8 @@
    every note. Its `records` is not 0; the other sessions' is.
 4. A session id is `<format>:<the source's own id>`; a source without one is named by its first record or bytes.
 5. A folder or archive is walked; what is no transcript in it is listed in a note. Nothing usable is `BadInput`.
+6. Memory, for files of lines: the largest record, a batch of 4 MB, and the names of the facts, by which a record finds
+   its parent: 340 bytes each, reader and driver together (100,000 short lines of Claude Code into SQLite: 34 MB).
 """
 
 from __future__ import annotations

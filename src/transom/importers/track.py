@@ -15,7 +15,7 @@ in order.
 In cases 3 and 4 the session goes on as a fork behind the last fact both have, named `<session>~2`, `~3`, …, and a note
 says why. Nothing is merged. An older copy, all of whose facts are known, changes nothing.
 
-Memory: uuids, seqs and marks, about 300 bytes an event, and one batch.
+Memory: uuids and seqs, for a changed file also marks, and one batch (`importers.load` has the figure).
 """
 
 from __future__ import annotations
@@ -88,6 +88,7 @@ class Track:
         self._last_at = opened.at
         self._seqs: dict[str, int] = {}
         self._said: set[str] = {opened.uuid}
+        """uuids said so far, while the log has facts that were not met: then `_seqs` has more than those."""
         self._pending: list[Draft] = []
         self._pending_chars = 0
         self._is_extension = False
@@ -201,11 +202,13 @@ class Track:
 
     def _named(self, draft: Draft) -> Draft:
         """The draft under a uuid that is said once."""
+        said = self._said if self._order else self._seqs
         uuid, number = draft.uuid, 0
-        while uuid in self._said:
+        while uuid in said:
             number += 1
             uuid = f"{draft.uuid}~{number}"
-        self._said.add(uuid)
+        if self._order:
+            self._said.add(uuid)
         return replace(draft, uuid=uuid) if number else draft
 
     def _append(self, draft: Draft) -> None:
