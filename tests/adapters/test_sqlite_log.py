@@ -11,7 +11,8 @@ import pytest
 from transom.adapters.blobs import DirBlobs
 from transom.adapters.sqlite_log import SqliteLog
 from transom.adapters.sqlite_log.log import INLINE_LIMIT
-from transom.adapters.sqlite_log.rows import Stretch, walked
+from transom.adapters.sqlite_log.rows import Stretch, lineage, walked
+from transom.adapters.sqlite_log.verify import verified
 from transom.core.block import Image, Text, ToolResultRaw, ToolResultRef
 from transom.core.canon import FORMAT, GENESIS
 from transom.core.event import (
@@ -249,6 +250,21 @@ def test_a_row_of_the_wrong_types_is_damage(tmp_path: Path) -> None:
             list(rows)
 
 
+def test_a_session_row_of_the_wrong_types_is_damage() -> None:
+    for row in ((1, b"s", None, 0), (1, "s", None, "0")):
+        with pytest.raises(LogDamaged, match="session s: the row of it or of an ancestor"):
+            lineage(lambda *_, row=row: [row], "s")
+
+
+def test_a_log_whose_sessions_cannot_be_listed_says_so(tmp_path: Path) -> None:
+    def fetch(*_: object) -> list[object]:
+        raise LogDamaged("a page is malformed")
+
+    assert [row.problem for row in verified(fetch, DirBlobs(tmp_path), None)] == ["a page is malformed"]
+    assert [row.problem for row in verified(fetch, DirBlobs(tmp_path), ["s"])] == ["a page is malformed"]
+    assert verified(lambda *_: [], DirBlobs(tmp_path), ["s"])[0].problem.endswith("cannot be found by its name")
+
+
 def test_a_fact_nobody_knows_is_damage_with_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = opened(tmp_path)
     begun(log, "one")
@@ -387,6 +403,16 @@ def test_a_damaged_index_is_told_by_verify(tmp_path: Path) -> None:
         assert "log.search.db" in problems[0]
         assert "the next search makes it anew" in problems[0]
         assert problems[1:] == [""]
+    path.write_bytes(b"")
+    with opened(tmp_path) as log:
+        assert [row.problem for row in log.verify()] == [""]
+        assert found(log, "word7") == [9]
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        log._search._index._open().execute("PRAGMA busy_timeout = 10")
+        assert "another process has held" in log.verify()[0].problem
+        other.close()
+        assert [row.problem for row in log.verify()] == [""]
 
 
 def test_an_index_that_cannot_be_written_says_so(tmp_path: Path) -> None:

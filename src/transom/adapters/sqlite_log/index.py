@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from transom.adapters.sqlite_log.schema import connect, writing
+from transom.adapters.sqlite_log.schema import connect, is_passing, refusal, writing
 
 __all__ = ["Mark", "SearchIndex"]
 
@@ -87,6 +87,8 @@ class SearchIndex:
             problems = [row[0] for row in db.execute("PRAGMA integrity_check(1)")]
             db.execute("INSERT INTO words (words) VALUES ('integrity-check')")
         except sqlite3.Error as error:
+            if is_passing(error):
+                return str(refusal(self.path, error))
             problems = [str(error)]
         return "" if problems == ["ok"] else f"{self.path}: {problems[0]}; delete it, the next search makes it anew"
 
