@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import assert_never
@@ -41,10 +41,11 @@ from transom.core.event import (
 )
 from transom.errors import BadInput, SequenceConflict
 from transom.importers.draft import Cleared, Compacted, Note, Quarantined, Said, Unknown
+from transom.importers.known import Imported, Known
 from transom.importers.measuring import Scale
 from transom.importers.sniff import Importer, walk
 from transom.importers.source import Fingerprint, Source, open_source
-from transom.importers.track import QUARANTINED, Status, Track
+from transom.importers.track import QUARANTINED, Track
 from transom.ports import Blobs, Counter, Log
 
 __all__ = ["Imported", "Progress", "load"]
@@ -66,26 +67,12 @@ _RETRIES = 4
 _INT64 = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Imported:
-    """What an import did to one session."""
-
-    session_id: str
-    path: str
-    format: str
-    appended: int
-    status: Status
-    notes: tuple[str, ...] = ()
-    unknown: tuple[tuple[str, int], ...] = ()
-    quarantined: tuple[tuple[int, str], ...] = ()
-
-
 def load(
     path: str | Path, *, log: Log, blobs: Blobs, counter: Counter, progress: Progress | None = None
 ) -> list[Imported]:
     """Import every transcript at `path`. Raises `BadInput` if there is none that can be used."""
     top = open_source(path)
-    known = _Known(log)
+    known = Known(log)
     found: list[Imported] = []
     strangers: list[str] = []
     for source, importer in walk(top, known.holds):
@@ -122,55 +109,10 @@ def _listed(names: list[str]) -> str:
     return f"{len(names)} files are no transcripts: {', '.join(names[:_LISTED])}{more}"
 
 
-class _Known:
-    """Which sources the log has read whole. Asked by sha256, so that a copy under another name is known too."""
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
-        self._prints: dict[str, Fingerprint] = {}
-
-    @cached_property
-    def _sessions(self) -> dict[str, list[tuple[str, str]]]:
-        """sha256 -> (session, format) of the sessions that end with it, the source's first one first."""
-        first: dict[str, tuple[str, str]] = {}
-        others: dict[str, list[tuple[str, str]]] = {}
-        for row in self._log.sessions():
-            for event in self._log.read(row.session_id, max(0, row.head.seq - 1)):
-                if not isinstance(event.fact, SourceRead):
-                    continue
-                entry = (row.session_id, event.fact.format)
-                if event.fact.records:
-                    first[event.fact.sha256] = entry
-                else:
-                    others.setdefault(event.fact.sha256, []).append(entry)
-        return {sha256: [entry, *sorted(others.get(sha256, []))] for sha256, entry in first.items()}
-
-    def holds(self, source: Source) -> bool:
-        """Whether a source was read whole. A folder is not hashed before it is known to be one transcript."""
-        return not source.is_folder and self.print_of(source).sha256 in self._sessions
-
-    def print_of(self, source: Source) -> Fingerprint:
-        found = self._prints.get(source.name)
-        if found is None:
-            found = self._prints[source.name] = source.fingerprint()
-        return found
-
-    def sessions(self, source: Source) -> list[Imported]:
-        """What an import finds of a source whose print is known and was read whole."""
-        whole = self._prints.get(source.name)
-        return [
-            Imported(session_id=session_id, path=source.name, format=format_, appended=0, status="unchanged")
-            for session_id, format_ in (self._sessions.get(whole.sha256, []) if whole else [])
-        ]
-
-    def learn(self, sha256: str, done: list[Imported]) -> None:
-        self._sessions.setdefault(sha256, [(imported.session_id, imported.format) for imported in done])
-
-
 def _import(
     source: Source,
     importer: Importer,
-    known: _Known,
+    known: Known,
     *,
     log: Log,
     blobs: Blobs,
