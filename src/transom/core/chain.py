@@ -22,7 +22,8 @@ from transom.errors import SequenceConflict, UsageError
 __all__ = ["Placed", "conflict", "kind_of", "opening", "place", "start_of"]
 
 _INT64 = 2**63
-
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder(Fact).decode
 
 Placed: TypeAlias = tuple[Event, bytes]
 """An event and its fact's canonical bytes, the form a store keeps."""
@@ -97,12 +98,23 @@ def _payload(session_id: str, draft: Draft) -> bytes:
         raise UsageError(f"session {session_id}: the time {draft.at} of {draft.uuid} does not fit 64 bits")
     try:
         payload = encode_fact(draft.fact)
-        decode_fact(payload)
+        _check(draft.fact, payload)
     except (msgspec.MsgspecError, OverflowError, TypeError, ValueError) as error:
         raise UsageError(
             f"session {session_id}: {kind_of(draft.fact)} {draft.uuid} cannot be stored: {error}"
         ) from error
     return payload
+
+
+def _check(fact: Fact, payload: bytes) -> None:
+    """Raise if the payload would not decode. A copy in MessagePack goes through the same types and limits, and has no
+    escapes to undo: a fifth of the time for a common result."""
+    try:
+        packed = _pack(fact)
+    except UnicodeEncodeError:
+        decode_fact(payload)  # half an emoji has no form there
+        return
+    _unpack(packed)
 
 
 def _check_name(what: str, name: str) -> None:
