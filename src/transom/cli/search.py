@@ -7,6 +7,7 @@ from typing import Annotated
 
 import msgspec
 from cyclopts import Parameter
+from rich.padding import Padding
 from rich.text import Text
 
 from transom import compose
@@ -55,8 +56,8 @@ def _show(hit: Hit, query: str) -> None:
         Text(f"{printable(hit.session_id)} --at {hit.seq}", style="bold").append(f"  {hit.kind}", style="dim")
     )
     text = printable(hit.text)
-    shown = Text("    " + text)
+    shown = Text(text)
     at = fold_case(text).find(fold_case(printable(query)))
     if at >= 0:
-        shown.stylize("bold yellow", at + 4, at + 4 + len(printable(query)))
-    console.print(shown)
+        shown.stylize("bold yellow", at, at + len(printable(query)))
+    console.print(Padding(shown, (0, 0, 0, 4)))

@@ -42,6 +42,8 @@ def show(
     store: StoreFolder = None,
 ) -> int:
     """Show a session's events, one event whole (--at), or the exact window at that point (--window)."""
+    if context_limit and not policy:
+        raise UsageError("--context-limit goes with --policy: a recorded window is as it was")
     with compose.store(store, is_new_allowed=False) as kept:
         row = find_session(kept.log, session)
         if at is not None and not 1 <= at <= row.head.seq:
@@ -91,7 +93,7 @@ def _line(console: Console, text: str, style: str = "") -> None:
 
 
 def _clock(at: int) -> str:
-    if at <= 0 or not when(at).strip("?"):
+    if not when(at).strip("?"):
         return ""
     return time.strftime("%m-%d %H:%M:%S", time.localtime(at / 1000))
 

@@ -23,6 +23,8 @@ __all__ = ["Bar", "bar", "out", "printable", "printable_lines", "say", "when", "
 _PIPED_WIDTH = 140
 """Columns when nobody says how wide: every column of the replay's table fits."""
 
+_YEAR_10000 = 253_402_300_800_000
+
 _PATIENCE = 0.7
 """Seconds before a bar appears: what is faster needs none."""
 
@@ -64,10 +66,7 @@ def when(at: int) -> str:
     """A time (ms since the epoch) in the reader's own zone; nothing for an unknown one."""
     if at <= 0:
         return ""
-    try:
-        return time.strftime("%Y-%m-%d %H:%M", time.localtime(at / 1000))
-    except (OverflowError, OSError, ValueError):
-        return "?"
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at / 1000)) if at < _YEAR_10000 else "?"
 
 
 class Bar:

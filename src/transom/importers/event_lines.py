@@ -153,6 +153,9 @@ def _take(number: int, line: _Line, where: str, sessions: dict[str, _Returning],
         return
     if line.fact is None:
         raise BadInput(f"{where}: has no fact; export the session again")
+    for artifact_id in _artifacts(line.fact):
+        if not blobs.has(artifact_id):
+            raise BadInput(f"{where}: the body {artifact_id} that it refers to is not there; export the session again")
     returning = sessions.get(line.session_id)
     if returning is None:
         for session_id, other in sessions.items():  # a fork needs what it continues
@@ -207,7 +210,10 @@ def _flush(name: str, session_id: str, returning: _Returning, log: Log) -> None:
     wrong = next((at for at, (event, _) in enumerate(placed) if event.digest.hex() != waiting[at][2]), None)
     good = drafts if wrong is None else drafts[:wrong]
     if good:
-        events = log.append(session_id, returning.seq, good)
+        try:
+            events = log.append(session_id, returning.seq, good)
+        except UsageError as problem:
+            raise BadInput(f"{name}: line {waiting[0][0]}: {problem}") from problem
         returning.seq, returning.digest = events[-1].seq, events[-1].digest
         returning.is_new = False
         returning.appended += len(events)
