@@ -144,7 +144,7 @@ def _strings(
         case SessionOpened():
             return (fact.title, fact.workspace, fact.agent, fact.model)
         case SourceRead():
-            return (fact.path, fact.sha256, *fact.notes)
+            return (fact.path, *fact.notes)
         case SectionChanged():
             return (fact.key, fact.text or "")
         case SummaryProposed() | CheckpointAccepted():
