@@ -96,6 +96,10 @@ class _Desk:
     def current(self) -> int:
         return self.window.tokens
 
+    def must_fit(self) -> bool:
+        """At the hard limit even what the model has not seen is cut, and the minimum gain is not asked for."""
+        return self.current() >= self.bounds.hard
+
     # -- the steps, in order
 
     def settle(self) -> None:
@@ -140,7 +144,7 @@ class _Desk:
             fallback_claimed=self.state.fallback_claimed,
         )
         # Nobody hands over in a replay, so the room that is kept for it may be used.
-        must = self.current() >= hard or (action.kind == "rollover" and model_hands_over)
+        must = self.must_fit() or (action.kind == "rollover" and model_hands_over)
         if self.has_opened or not (must or model_hands_over):
             return
         if must and policy.how == "fifo":
@@ -233,9 +237,8 @@ class _Desk:
         kept = list(range(start, len(self.items)))
         found = self.measure(_DROPPED)
         note = Text(text=_DROPPED, tokens=found.tokens, content=found.content)
-        self.open(
-            "fifo", self.window.plan([], (Seed(role="host", blocks=(note,)),), kept), "the head and the newest messages"
-        )
+        made = self.window.plan([], (Seed(role="host", blocks=(note,)),), kept, must_fit=self.must_fit())
+        self.open("fifo", made, "the head and the newest messages")
 
     def first_new(self) -> int:
         """The first position of what has just arrived: kept whole (COST-MODEL: `a_b` goes into the new window). New
@@ -257,7 +260,7 @@ class _Desk:
         def plan(start: int, share: float) -> Plan:
             kept = [place for place in range(start, len(self.items)) if self.items[place].seq not in heads]
             shown = frozenset(heads | {self.items[place].seq for place in kept})
-            return self.window.plan(first, self.seed(shown, share), kept)
+            return self.window.plan(first, self.seed(shown, share), kept, must_fit=self.must_fit())
 
         start = self.first_new()
         made = plan(start, self.policy.seed)
@@ -295,7 +298,7 @@ class _Desk:
 
     def protected(self, first: Sequence[Item], made: Plan) -> None:
         """Raise `OverBudget` for the user's words alone if they are what does not fit."""
-        if made.tokens <= self.bounds.hard or self.current() < self.bounds.hard:
+        if made.tokens <= self.bounds.hard or not self.must_fit():
             return
         words = NOTHING
         for item in first:
@@ -311,7 +314,7 @@ class _Desk:
     def open(self, cause: WindowCause, made: Plan, what: str) -> None:
         """Carry out a plan: at the hard limit whatever it frees, else only if that is the stated minimum (L11)."""
         before = self.current()
-        if before < self.bounds.hard and before - made.tokens < self.least:
+        if not self.must_fit() and before - made.tokens < self.least:
             if not self.is_refused() or cause == "model":
                 self.refuse(cause, before, made.tokens)
             return

@@ -1,8 +1,8 @@
 """Overlay: the window as facts that are not appended yet would leave it. Sizes only; `boundary` decides.
 
 A boundary asks three things of it: how large the window is now, how large it would be after a rewrite, and what a new
-window of given messages would be (`plan`). A plan is cut until there is room for another step; carrying it out or not
-is the boundary's choice, and what a plan says is what the fold will make of it, to the token.
+window of given messages would be (`plan`). A plan that must fit is cut until there is room for another step. Carrying
+it out or not is the boundary's choice, and what a plan says is what the fold will make of it, to the token.
 """
 
 from __future__ import annotations
@@ -114,9 +114,12 @@ class Overlay:
             counts = self._overlay(how, targets, counts, trial)
         return self._window(counts)
 
-    def plan(self, first: Sequence[Item], seeds: tuple[Seed, ...], kept: Sequence[int]) -> Plan:
-        """The window of these; `kept` are positions. The largest of what is kept are cut first, none of the user's. Old
-        seeds are never kept; what closes a call without a result is no event and comes with its reply (`pairing`)."""
+    def plan(
+        self, first: Sequence[Item], seeds: tuple[Seed, ...], kept: Sequence[int], *, must_fit: bool = True
+    ) -> Plan:
+        """The window of these; `kept` are positions. If it must fit, the largest of what is kept are cut first, none of
+        the user's. Old seeds are never kept; what closes a call without a result is no event and comes with its reply
+        (`pairing`)."""
         items = self._state.window.items
         kept = [place for place in kept if items[place].seq or items[place].role == "tool"]
         counts = self._added_counts
@@ -131,7 +134,7 @@ class Overlay:
         cuts: list[tuple[How, list[Replacement]]] = []
         for place in sorted(kept, key=lambda place: -self.cost(items[place])):
             item = self.shown(items[place])
-            if self.size(counts, messages) <= self.room or self.cost(item) <= _WORTH_CUTTING:
+            if not must_fit or self.size(counts, messages) <= self.room or self.cost(item) <= _WORTH_CUTTING:
                 break
             if item.role != "user":
                 for how in CUTS:
