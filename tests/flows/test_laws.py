@@ -250,7 +250,7 @@ def test_a_failed_append_never_leaves_the_state_ahead_of_the_log(
     play = Play(policy, log=Failing(log, at, stores=stores))
     for move in moves:
         try:
-            play.move(move)
+            _tried(play, move)
         except Unwritable:
             state = play.session.state
             assert same(state, project(log.read("s", until=state.seq)))
