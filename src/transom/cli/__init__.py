@@ -33,10 +33,12 @@ COMMANDS = {
     "export": "Write a session as event lines with their digests, or as text for people.",
 }
 
-_HELP = """Keeps a long-running agent in a small, clean window; everything that happened stays in a verifiable log.
-
-Reads the sessions of Claude Code, Codex, opencode, pi, Gemini CLI, Copilot CLI, OpenHands, SWE-agent, mini-swe-agent,
-Inspect, Terminal-Bench, and plain OpenAI or Anthropic message lists: files, folders, gz, zst, tar, zip."""
+_HELP = (
+    "Keeps a long-running agent in a small, clean window; everything that happened stays in a verifiable log.\n\n"
+    "Reads the sessions of Claude Code, Codex, opencode, pi, Gemini CLI, Copilot CLI, OpenHands, SWE-agent, "
+    "mini-swe-agent, Inspect, Terminal-Bench, and plain OpenAI or Anthropic message lists: files, folders, gz, zst, "
+    "tar, zip."
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -131,10 +131,10 @@ def _worth_it(intake: _Intake, found: Sequence[compose.Imported]) -> list[str]:
     children = len(rows) - len(main) - len(forks)
     if not main and not live:
         return [row.session_id for row in rows]
-    left = [f"{children} of sub-agents"] if children else []
-    left += [f"{len(forks) - len(live)} forks without a reply of their own"] if len(forks) > len(live) else []
+    left = [f"sub-agents: {children}"] if children else []
+    left += [f"forks without a reply of their own: {len(forks) - len(live)}"] if len(forks) > len(live) else []
     if left:
-        intake.say(f"Left out of {found[0].path}: sessions, {' and '.join(left)} (--all replays them).")
+        intake.say(f"Left out, unless --all is given: sessions of {', '.join(left)}.")
     return [row.session_id for row in (*main, *live)]
 
 

@@ -104,7 +104,9 @@ def terms_of(script: Script, at: Market, context_limit: int | None) -> Terms:
         if at.model and at.model != script.model:
             assumed.append(f"Priced as {price.name}, whatever model was recorded.")
     elif price.assumed:
-        assumed.append(f"{model or 'An unnamed model'}: no price of its own is known; priced as {price.name}.")
+        assumed.append(
+            f"{model or 'An unnamed model'}: no price of its own is published; the entry {price.name} stands in."
+        )
     if not at.fixed and _is_mostly_one_hour(script):
         price = price.one_hour()
         assumed.append(
