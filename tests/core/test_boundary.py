@@ -217,6 +217,15 @@ def test_fifo_keeps_the_newest_steps_and_says_that_it_dropped_the_rest() -> None
     assert story.session.request().verdict.reasons == ("reset:fifo",)
 
 
+def test_fifo_may_wait_for_the_hard_limit() -> None:
+    story = story_of(Policy(name="x", when="limit", how="fifo"))
+    fill(story, 6_500)
+    assert story.session.boundary() == ()
+    fill(story, 7_000)
+    story.session.boundary()
+    assert [one.cause for one in opened(story)] == ["fifo"]
+
+
 def test_fifo_at_the_hard_limit_cuts_what_is_new_to_fit() -> None:
     story = story_of("fifo")
     story.step()
