@@ -8,7 +8,7 @@ data of a user's programs.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
@@ -30,9 +30,10 @@ from transom.core.wire import Dialect
 from transom.errors import BadInput
 from transom.importers.opencode_store import export
 from transom.importers.places import Recent, recent
-from transom.ports import Counter, Log
+from transom.ports import Blobs, Counter, Log
 
 if TYPE_CHECKING:
+    from transom.adapters.provider_http import HttpProvider, Patience
     from transom.importers.load import Imported as Imported  # noqa: PLC0414 - the commands name the type
     from transom.importers.load import Progress
 
@@ -46,6 +47,7 @@ __all__ = [
     "import_recent",
     "policy",
     "prices",
+    "provider",
     "recent_sessions",
     "sample",
     "scratch_log",
@@ -113,6 +115,42 @@ def dialect_for(provider: str = "", model: str = "") -> Dialect:  # noqa: ARG001
     """How requests to a provider look on the wire. There is one renderer so far; a replay compares its bytes with
     themselves only, so the verdicts are the same under any."""
     return provider_anthropic.DIALECT
+
+
+def provider(
+    name: str,
+    model: str,
+    *,
+    base_url: str = "",
+    params: str = "",
+    blobs: Blobs | None = None,
+    is_streamed: bool = True,
+    env: Mapping[str, str] | None = None,
+    patience: Patience | None = None,
+) -> HttpProvider:
+    """A model behind an API. `name` is one of `provider_catalogue.PROVIDERS`, `params` a JSON object of fields added to
+    every request, `blobs` where pictures lie. Raises `BadInput`, and `ProviderError` for a missing key."""
+    from transom.adapters import provider_openai_chat, provider_openai_responses
+    from transom.adapters.provider_catalogue import base_url_of, key_of, known
+    from transom.adapters.provider_http import Endpoint, HttpProvider
+    from transom.adapters.provider_writing import Reach
+
+    world = os.environ if env is None else env
+    one = known(name)
+    reach = Reach(origin=f"{name}/{model}", blobs=blobs)
+    match one.api:
+        case "anthropic":
+            api = provider_anthropic.api(reach=reach, params=params, is_streamed=is_streamed)
+        case "openai_chat":
+            api = provider_openai_chat.api(
+                reach=reach, params=params, is_streamed=is_streamed, is_openai=name == "openai-chat"
+            )
+        case "openai_responses":
+            api = provider_openai_responses.api(reach=reach, params=params, is_streamed=is_streamed)
+    endpoint = Endpoint(
+        name=name, base_url=base_url_of(one, base_url, world), key=key_of(one, world), key_variable=one.key_variable
+    )
+    return HttpProvider(api, endpoint, patience)
 
 
 def import_file(path: Path, into: Store, *, counts: Counter, progress: Progress | None = None) -> list[Imported]:

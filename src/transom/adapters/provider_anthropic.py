@@ -1,50 +1,90 @@
-"""The Anthropic Messages dialect: heads, messages and tails as the bytes that go on the wire.
+"""The Anthropic Messages API: heads, messages and tails as the bytes that go on the wire, and the request around them.
 
-Rendering only; cache marks are placed by the sender and are not part of the digested bytes. Results of one batch
-and what follows them before the next reply form one user message, results first, as the API demands. Text that
-imitates the host's own tags inside tool output, or inside what a client injected, is escaped (design 6.4); a user's
-words never are. Raw JSON (arguments, schemas, opaque items) is checked before it stands in a request: what is none is
-carried as a string. The API refuses blocks of white space only; they are not shown.
+Results of one batch and what follows them before the next reply form one user message, results first, as the API
+demands. A reply's thoughts go back as the signed items they came as; without a signature of this provider and model
+they are not shown, since the API refuses them.
+
+Cache marks are not part of the digested bytes: they are set into a copy when a request is sent, at most four, on
+    the head           the last section, or the last tool: what every window shares
+    the first message  the pinned specification: what every window after a rollover still shares
+    the last stable    where the request before this one ended, so that its cache is found however long the step was
+    the moving end     the last message before the tail
+A mark is set only on blocks that take one (no thoughts, nothing that has its own).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import assert_never
 
 import msgspec
 
+from transom.adapters.provider_anthropic_reply import AnthropicReader
+from transom.adapters.provider_api import Api
+from transom.adapters.provider_writing import (
+    Reach,
+    extra_fields,
+    input_object,
+    offered_tools,
+    raw_object,
+    string,
+    wire_call_id,
+    word_text,
+    written_object,
+)
 from transom.core.block import Block, Image, Opaque, Text, Thought, ToolCall, ToolResultRaw, ToolResultRef
-from transom.core.canon import plain_text
-from transom.core.handoff import escape_tags
 from transom.core.state import Head, Item
 from transom.core.wire import Dialect, Segment
+from transom.ports import Outgoing
 
-__all__ = ["DIALECT"]
+__all__ = ["DIALECT", "api", "dialect"]
 
-_ENCODER = msgspec.json.Encoder()
-_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
-"""Reads an object's keys and only walks over its values."""
-
-
-def _encode(value: object) -> bytes:
-    return _ENCODER.encode(value)
+_MARK = b',"cache_control":{"type":"ephemeral"}'
+_MARKABLE = frozenset({"text", "image", "tool_use", "tool_result"})
+_OWNED = frozenset({"model", "max_tokens", "tools", "system", "messages", "tool_choice", "stream"})
+_VERSION = "2023-06-01"
 
 
-def _string(text: str) -> bytes:
-    try:
-        return _encode(text)
-    except UnicodeEncodeError:
-        return _encode(plain_text(text))  # the API accepts no lone surrogate
+class _Marked(msgspec.Struct):
+    type: str = ""
+    cache_control: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Contents(msgspec.Struct):
+    content: list[_Marked] = []
+
+
+_CONTENTS = msgspec.json.Decoder(_Contents)
+
+
+def api(*, reach: Reach, params: str = "", is_streamed: bool = True) -> Api:
+    """The API with a user's own request fields (a JSON object: `thinking`, `temperature`, …)."""
+    extra = extra_fields(params, _OWNED)
+    return Api(
+        dialect=dialect(reach),
+        path="/v1/messages",
+        headers=_headers,
+        body=partial(_body, extra, is_streamed),
+        reader=partial(AnthropicReader, reach.origin),
+    )
+
+
+def dialect(reach: Reach) -> Dialect:
+    return Dialect(name="anthropic", head=_head, message=partial(_message, reach), tail=_tail)
+
+
+def _headers(key: str) -> dict[str, str]:
+    return {"x-api-key": key, "anthropic-version": _VERSION} if key else {"anthropic-version": _VERSION}
 
 
 def _head(head: Head) -> tuple[Segment, ...]:
     found = []
     for tool in head.tools:
         data = b'{"name":%b,"description":%b,"input_schema":%b}' % (
-            _string(tool.name),
-            _string(tool.description),
-            _object(tool.schema) or b'{"type":"object"}',
+            string(tool.name),
+            string(tool.description),
+            raw_object(tool.schema) or b'{"type":"object"}',
         )
         found.append(Segment(name=f"tools:{tool.name}", data=data))
     found.extend(Segment(name=f"system:{section.key}", data=_text(section.text)) for section in head.sections)
@@ -52,78 +92,124 @@ def _head(head: Head) -> tuple[Segment, ...]:
 
 
 def _text(text: str) -> bytes:
-    return b'{"type":"text","text":%b}' % _string(text)
+    return b'{"type":"text","text":%b}' % string(text)
 
 
-def _message(group: Sequence[Item]) -> bytes:
+def _message(reach: Reach, group: Sequence[Item]) -> bytes:
     if group[0].role == "assistant":
-        shown = [data for item in group for block in item.blocks if (data := _block(block))]
+        shown = [data for item in group for block in item.blocks if (data := _block(reach, item, block))]
         return b'{"role":"assistant","content":[%b]}' % b",".join(shown) if shown else b""
-    results = [_result(item) for item in group if item.role == "tool"]
-    words = [data for item in group if item.role != "tool" for block in item.blocks if (data := _word(item, block))]
+    results = [_result(reach, item) for item in group if item.role == "tool"]
+    spoken = [item for item in group if item.role != "tool"]
+    words = [data for item in spoken for block in item.blocks if (data := _block(reach, item, block))]
     shown = results + words
     return b'{"role":"user","content":[%b]}' % b",".join(shown) if shown else b""
 
 
-def _word(item: Item, block: Block) -> bytes:
-    """A seed is the host's own text; what an event of the host holds may be a file or a command's output."""
-    if isinstance(block, Text) and item.role == "host" and item.seq:
-        return _words(escape_tags(block.text))
-    return _block(block)
-
-
-def _result(item: Item) -> bytes:
-    content = b",".join(data for block in item.blocks if (data := _block(block)))
+def _result(reach: Reach, item: Item) -> bytes:
+    content = b",".join(data for block in item.blocks if (data := _block(reach, item, block)))
     error = b',"is_error":true' if item.is_error else b""
-    return b'{"type":"tool_result","tool_use_id":%b,"content":[%b]%b}' % (_string(item.call_id), content, error)
+    call_id = string(wire_call_id(item.call_id))
+    return b'{"type":"tool_result","tool_use_id":%b,"content":[%b]%b}' % (call_id, content, error)
 
 
-def _block(block: Block) -> bytes:
+def _block(reach: Reach, item: Item, block: Block) -> bytes:
     match block:
-        case Text():
-            return _words(block.text)
-        case ToolResultRaw() | ToolResultRef():
-            return _words(escape_tags(block.text))
+        case Text() | ToolResultRaw() | ToolResultRef():
+            return _words(word_text(item, block, reach))
         case ToolCall():
             return b'{"type":"tool_use","id":%b,"name":%b,"input":%b}' % (
-                _string(block.call_id),
-                _string(block.name),
-                _input(block.arguments),
+                string(wire_call_id(block.call_id)),
+                string(block.name),
+                input_object(block.arguments),
             )
         case Thought():
-            return _object(block.opaque) or (
-                b'{"type":"thinking","thinking":%b}' % _string(block.text) if block.text else b""
-            )
+            return _thought(reach, block)
         case Image():
-            source = block.url or f"artifact:{block.artifact_id}"
-            return b'{"type":"image","source":{"type":"url","url":%b}}' % _string(source)
+            data, url = reach.picture(block)
+            if data:
+                source = b'{"type":"base64","media_type":%b,"data":"%b"}' % (string(block.media_type), data)
+            else:
+                source = b'{"type":"url","url":%b}' % string(url)
+            return b'{"type":"image","source":%b}' % source
         case Opaque():
-            return _object(block.raw) or _words(block.raw)
+            if not reach.carries(block):
+                return _words(word_text(item, block, reach))
+            return raw_object(block.raw) or _words(block.raw)
         case _:
             assert_never(block)
+
+
+def _thought(reach: Reach, block: Thought) -> bytes:
+    if not reach.carries(block):
+        return b""
+    signed = raw_object(block.opaque)
+    if signed or reach.origin or not block.text:
+        return signed
+    return b'{"type":"thinking","thinking":%b}' % string(block.text)
 
 
 def _words(text: str) -> bytes:
     return _text(text) if text and not text.isspace() else b""
 
 
-def _input(arguments: str) -> bytes:
-    """Arguments are an object on this wire; what a model wrote that is none is carried as one string."""
-    return _object(arguments) or (b'{"input":%b}' % _string(arguments) if arguments.strip() else b"{}")
-
-
-def _object(raw: str) -> bytes:
-    """Raw text that is a JSON object, as it came; nothing if it is something else."""
-    data = raw.encode("utf-8", "replace")
-    try:
-        _OBJECT.decode(data)
-    except (msgspec.DecodeError, RecursionError):
-        return b""
-    return data
-
-
 def _tail(text: str) -> bytes:
     return b'{"role":"user","content":[%b]}' % _text(text)
 
 
-DIALECT = Dialect(name="anthropic", head=_head, message=_message, tail=_tail)
+def _body(extra: dict[str, bytes], is_streamed: bool, request: Outgoing) -> bytes:
+    wire = request.wire
+    tools = offered_tools(request)
+    system = [one.data for one in wire.head if one.name.startswith("system:")]
+    _mark_head(system or tools)
+    messages = [*_mark_body(list(wire.body[: wire.messages])), *([wire.tail] if wire.tail else [])]
+    fields = {"model": string(request.model), "max_tokens": b"%d" % request.max_output_tokens, **extra}
+    if tools:
+        fields["tools"] = b"[%b]" % b",".join(tools)
+    if request.forced_tool:
+        fields.pop("thinking", None)  # the API refuses a forced tool beside it
+        fields["tool_choice"] = b'{"type":"tool","name":%b}' % string(request.forced_tool)
+    if system:
+        fields["system"] = b"[%b]" % b",".join(system)
+    fields["messages"] = b"[%b]" % b",".join(messages)
+    if is_streamed:
+        fields["stream"] = b"true"
+    return written_object(fields)
+
+
+def _mark_head(segments: list[bytes]) -> None:
+    if segments:
+        segments[-1] = segments[-1][:-1] + _MARK + b"}"
+
+
+def _mark_body(messages: list[bytes]) -> list[bytes]:
+    """The messages with marks on the first, the last stable and the last of them."""
+    takes = _takers(messages)
+    chosen = {next(takes, -1)}
+    replied = max((place for place, data in enumerate(messages) if _is_reply(data)), default=0)
+    chosen.add(next((place for place in _takers(messages, replied) if not _is_reply(messages[place])), -1))
+    if messages and _takes_mark(messages[0]):
+        chosen.add(0)
+    for place in chosen - {-1}:
+        messages[place] = messages[place][:-3] + _MARK + b"}]}"
+    return messages
+
+
+def _takers(messages: list[bytes], end: int | None = None) -> Iterator[int]:
+    """Places before `end` whose message takes a mark, the last first."""
+    places = range(len(messages) if end is None else end)
+    return (place for place in reversed(places) if _takes_mark(messages[place]))
+
+
+def _is_reply(message: bytes) -> bool:
+    return message.startswith(b'{"role":"assistant"')
+
+
+def _takes_mark(message: bytes) -> bool:
+    """Whether the last block may carry one: rendered by us, of a kind that may, and without a mark of its own."""
+    last = _CONTENTS.decode(message).content[-1]
+    return last.type in _MARKABLE and last.cache_control is msgspec.UNSET and message.endswith(b"}]}")
+
+
+DIALECT = dialect(Reach())
+"""For replays: nothing is sent, so whatever stands in the log is shown."""

@@ -56,6 +56,8 @@ class Thought(msgspec.Struct, frozen=True, kw_only=True, tag="thought", omit_def
 
     text: str
     opaque: str = ""
+    origin: str = ""
+    """`provider/model` that `opaque` belongs to; empty for imports, which go back to nobody."""
     tokens: int = 0
     content: Content = "prose"
     is_protected: bool = False
@@ -110,6 +112,8 @@ class Opaque(msgspec.Struct, frozen=True, kw_only=True, tag="opaque", omit_defau
 
     kind: str
     raw: str
+    origin: str = ""
+    """As `Thought.origin`."""
     tokens: int = 0
     content: Content = "hidden"
     is_protected: bool = False
