@@ -220,7 +220,7 @@ class _Desk:
         """Items older than `steps` replies, which the model has seen."""
         newest = self.state.steps - steps
         seen = self.items[: self.first_new()]
-        return [self.window.shown(item) for item in seen if item.seq and item.step <= newest]
+        return self.window.shown_of([item for item in seen if item.seq and item.step <= newest])
 
     def refuse(self, cause: str, before: int, after: int) -> None:
         reason = f"would free {before - after:,} tokens, less than the stated minimum of {self.least:,}"

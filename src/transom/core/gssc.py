@@ -9,6 +9,7 @@ compress   how: the blocks to replace (offload, mask, prune), never a decision a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 
 import msgspec
@@ -64,9 +65,7 @@ def tail(state: State, policy: Policy, remaining: int) -> str:
         return ""
     lines = ["<host_reminder>"]
     task = next((words for words in reversed(state.words) if words.disposition == "open"), state.words[-1])
-    said = " ".join(" ".join(block.text.split()) for block in task.blocks if isinstance(block, Text))
-    cut = "…" if len(said) > _TASK_CHARS else ""
-    lines.append(f"Task (message_uuid {task.uuid}): {said[:_TASK_CHARS]}{cut}")
+    lines.append(f"Task (message_uuid {task.uuid}): {_task(task.blocks)}")
     limits = list(islice(_newest_constraints(state), _TAIL_CONSTRAINTS + 1))
     if limits:
         newest_first = (
@@ -88,6 +87,12 @@ def tail(state: State, policy: Policy, remaining: int) -> str:
 
 def _newest_constraints(state: State) -> Iterator[str]:
     return (text for words in reversed(state.words) for text in reversed(words.constraints))
+
+
+@lru_cache(maxsize=8)  # a task stands in every tail of its turn, and may be long
+def _task(blocks: tuple[Block, ...]) -> str:
+    said = " ".join(" ".join(block.text.split()) for block in blocks if isinstance(block, Text))
+    return said if len(said) <= _TASK_CHARS else f"{said[:_TASK_CHARS]}…"
 
 
 # -- compress
@@ -141,12 +146,13 @@ def masks(items: Iterable[Item], measure: _Measure) -> list[Replacement]:
 
 
 _MASK = "[old result hidden:"
+_OBSERVED = (ToolResultRaw, Image)
 
 
 def _is_observation(block: Block) -> bool:
-    return isinstance(block, ToolResultRaw | Image) or (
-        isinstance(block, ToolResultRef) and not block.text.startswith(_MASK)
-    )
+    if isinstance(block, ToolResultRef):
+        return not block.text.startswith(_MASK)
+    return isinstance(block, _OBSERVED)
 
 
 def prunes(items: Iterable[Item]) -> list[Replacement]:

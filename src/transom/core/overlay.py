@@ -96,6 +96,9 @@ class Overlay:
     def shown(self, item: Item) -> Item:
         return self._changed.get(item.seq, item) if item.seq else item
 
+    def shown_of(self, items: list[Item]) -> list[Item]:
+        return [self.shown(item) for item in items] if self._changed else items
+
     def cost(self, item: Item) -> int:
         return self._state.calibration.estimate(self.shown(item).counts, 1)
 

@@ -12,7 +12,7 @@ up to the last equal digest.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from transom.core.state import NOTHING, Counts, Head, Item, State, add_counts
@@ -110,15 +110,18 @@ class Rendering:
             self._head_digests = head_digests(self._head)
         if window.opened != self._opened:
             self._clear(window.opened)
-        edited = min(window.edits[self._edits :], default=self._items)
+        edited = set(window.edits[self._edits :])
         self._edits = len(window.edits)
-        if edited < self._items:
-            self._rewind(edited)
+        first = min(edited, default=self._items)
+        kept: dict[tuple[int, int], bytes] = {}
+        if first < self._items:
+            kept = self._unedited(first, edited)
+            self._rewind(first)
         elif 0 < self._items < len(window.items) and not _ends(
             window.items[self._items - 1], window.items[self._items]
         ):
             self._rewind(self._items - 1)  # the last message was looked at before it was complete
-        self._extend(window.items)
+        self._extend(window.items, kept)
         return Wire(
             head=self._head,
             head_digests=self._head_digests,
@@ -131,10 +134,10 @@ class Rendering:
             tail_text=tail_text,
         )
 
-    def _extend(self, items: Sequence[Item]) -> None:
+    def _extend(self, items: Sequence[Item], kept: Mapping[tuple[int, int], bytes]) -> None:
         for first, end in groups(items, self._items):
             group = items[first:end]
-            data = self._dialect.message(group)
+            data = kept.get((first, end)) or self._dialect.message(group)
             self._items = end
             if not data:
                 continue
@@ -148,6 +151,14 @@ class Rendering:
             self.rolling.append(self._hasher.digest())
             self.counts.append(total)
             self.ends.append(end)
+
+    def _unedited(self, place: int, edited: set[int]) -> dict[tuple[int, int], bytes]:
+        """The messages behind item `place` in which nothing was edited, by their places."""
+        return {
+            (first, end): data
+            for first, end, data in zip(self._starts, self.ends[1:], self.body, strict=True)
+            if first > place and edited.isdisjoint(range(first, end))
+        }
 
     def _rewind(self, place: int) -> None:
         """Forget from the message that holds item `place` on. Lists are replaced: earlier wires keep theirs."""
