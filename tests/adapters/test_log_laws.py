@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +19,9 @@ from transom.core.canon import FORMAT
 from transom.core.event import Draft, SessionOpened, UserSaid
 from transom.ports import Log
 from transom.testing.strategies import drafts, texts
+
+# Each example opens files; two thousand of them on busy cores take minutes.
+pytestmark = pytest.mark.timeout(1800)
 
 _OPENED = Draft(fact=SessionOpened(format=FORMAT), uuid="o", at=0)
 
