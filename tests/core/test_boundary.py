@@ -16,6 +16,8 @@ from transom.core.event import (
     HostSaid,
     RolloverDeclared,
     Section,
+    TodoChanged,
+    TodoItem,
     ToolReturned,
     Usage,
     UserDisposed,
@@ -309,6 +311,24 @@ def test_a_protected_result_that_does_not_fit_is_told_with_the_numbers() -> None
     story.returned("a", ToolResultRaw(text="x", tokens=9000, is_protected=True))
     with pytest.raises(OverBudget, match="the newest messages alone are"):
         story.session.boundary()
+
+
+@pytest.mark.parametrize("hands_over", [False, True])
+def test_where_a_new_window_would_be_no_smaller_the_old_one_is_cut_in_place(*, hands_over: bool) -> None:
+    """L11: head and words leave room for a step, but not for a seed."""
+    story = story_of("rollover")
+    story.user(Text(text="It is large.", tokens=5_600))
+    story.say(TodoChanged(items=tuple(TodoItem(text="word " * 30, status="pending") for _ in range(20))))
+    story.step()
+    story.reply("Now I look.", call("a"))
+    story.returned("a", LINES * 100)
+    assert prompt_tokens(story.session.state) > 7_000
+    if hands_over:
+        story.say(RolloverDeclared(call_id="n", handoff=Handoff()))
+    story.session.boundary(model_hands_over=hands_over)
+    assert opened(story) == []
+    assert [one.cause for one in refused(story)] == ["model" if hands_over else "hard-limit"]
+    assert story.session.request().tokens <= 7_000
 
 
 def test_injected_text_that_fills_the_first_message_does_not_stand_in_later_windows() -> None:

@@ -176,6 +176,10 @@ class _Desk:
             self.facts.append(BlockReplaced(how=how, targets=tuple(targets)))
             self.window.replace(how, targets)
 
+    def cut(self, made: Plan) -> None:
+        for how in CUTS:
+            self.replace(how, [target for kind, found in made.cuts if kind == how for target in found])
+
     def compress(self) -> None:
         """What the policy does at its moment, unless it was refused and the window has hardly grown since."""
         if self.is_refused():
@@ -312,15 +316,20 @@ class _Desk:
         )
 
     def open(self, cause: WindowCause, made: Plan, what: str) -> None:
-        """Carry out a plan: at the hard limit whatever it frees, else only if that is the stated minimum (L11)."""
+        """Carry out a plan: at the hard limit whatever it frees, else only if that is the stated minimum (L11). What
+        would be too large even so is refused; if cutting the window as it stands makes it fit, that is done instead."""
         before = self.current()
         if not self.must_fit() and before - made.tokens < self.least:
             if not self.is_refused() or cause == "model":
                 self.refuse(cause, before, made.tokens)
             return
-        require(self.bounds, protected=made.tokens, what=what)
-        for how in CUTS:
-            self.replace(how, [target for kind, found in made.cuts if kind == how for target in found])
+        if made.tokens > self.bounds.hard:
+            self.refuse(cause, before, made.tokens)
+            shrunk = self.window.shrink()
+            require(self.bounds, protected=min(made.tokens, shrunk.tokens), what=what)
+            self.cut(shrunk)
+            return
+        self.cut(made)
         self.facts.append(
             WindowOpened(
                 cause=cause,

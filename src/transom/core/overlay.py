@@ -17,12 +17,14 @@ from transom.core.budget import Limits
 from transom.core.event import How, Replacement, Seed
 from transom.core.state import NOTHING, Counts, Item, State, add_counts, counts_of, replaced
 
-__all__ = ["CUTS", "Overlay", "Plan", "counted_tokens", "head_tokens", "prompt_tokens"]
+__all__ = ["CUTS", "Cut", "Overlay", "Plan", "counted_tokens", "head_tokens", "prompt_tokens"]
 
+Cut = tuple[How, Sequence[Replacement]]
 CUTS: tuple[How, ...] = ("prune", "offload")
 """What makes a message smaller when nothing else helps, in this order."""
 _WORTH_CUTTING = 600
-"""Tokens: a smaller message is hardly smaller as a reference (a stub is up to about 300)."""
+"""Tokens: a smaller message is hardly smaller as a reference (a stub is up to about 300), and is cut only if the window
+would not fit at all."""
 _ROOM_AFTER = 0.9
 """A new window is made smaller until it fits this share of the base limit, so the next step does not roll again."""
 
@@ -60,7 +62,7 @@ class Plan:
     first: tuple[int, ...]
     seeds: tuple[Seed, ...]
     kept: tuple[int, ...]
-    cuts: tuple[tuple[How, Sequence[Replacement]], ...]
+    cuts: tuple[Cut, ...]
     tokens: int
 
 
@@ -70,6 +72,7 @@ class Overlay:
     def __init__(self, state: State, bounds: Limits, measure: Callable[[str], Measure], tail_tokens: int) -> None:
         self.fixed = head_tokens(state) + tail_tokens
         self._tail = tail_tokens
+        self._hard = bounds.hard
         self.room = int(bounds.base * _ROOM_AFTER)
         self._state = state
         self._counts = state.window.counts
@@ -133,24 +136,41 @@ class Overlay:
         for place in kept:
             counts = add_counts(counts, self.shown(items[place]).counts)
         messages = len(first) + len(seeds) + len(kept) + len(self._added)
-        trial = dict(self._changed)
-        cuts: list[tuple[How, list[Replacement]]] = []
-        for place in sorted(kept, key=lambda place: -self.cost(items[place])):
-            item = self.shown(items[place])
-            if not must_fit or self.size(counts, messages) <= self.room or self.cost(item) <= _WORTH_CUTTING:
-                break
-            if item.role != "user":
-                for how in CUTS:
-                    found = self._cut[how]((trial.get(item.seq, item),))
-                    counts = self._overlay(how, found, counts, trial)
-                    cuts.append((how, found))
+        cuts: tuple[Cut, ...] = ()
+        if must_fit:
+            cuts, counts = self._cuts(kept, counts, messages)
         return Plan(
             first=tuple(item.seq for item in first),
             seeds=seeds,
             kept=(*(items[place].seq for place in kept if items[place].seq), *self._added),
-            cuts=tuple(cuts),
+            cuts=cuts,
             tokens=self.size(counts, messages),
         )
+
+    def shrink(self) -> Plan:
+        """The window as it is, cut: where so much is protected that a new one would be no smaller."""
+        items = self._state.window.items
+        messages = len(items) + len(self._added)
+        counts = add_counts(self._counts, self._added_counts)
+        cuts, counts = self._cuts(range(len(items)), counts, messages)
+        return Plan(first=(), seeds=(), kept=(), cuts=cuts, tokens=self.size(counts, messages))
+
+    def _cuts(self, places: Iterable[int], counts: Counts, messages: int) -> tuple[tuple[Cut, ...], Counts]:
+        """What to cut at these places, the largest first, and the counts then."""
+        items = self._state.window.items
+        trial = dict(self._changed)
+        cuts: list[Cut] = []
+        for place in sorted(places, key=lambda place: -self.cost(items[place])):
+            item = self.shown(items[place])
+            now = self.size(counts, messages)
+            if now <= self.room or (now <= self._hard and self.cost(item) <= _WORTH_CUTTING):
+                break
+            if item.role != "user" and item.seq:
+                for how in CUTS:
+                    found = self._cut[how]((trial.get(item.seq, item),))
+                    counts = self._overlay(how, found, counts, trial)
+                    cuts.append((how, found))
+        return tuple(cuts), counts
 
     def _window(self, counts: Counts) -> int:
         return self.size(add_counts(counts, self._added_counts), len(self._state.window.items) + len(self._added))
