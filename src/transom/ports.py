@@ -25,9 +25,11 @@ __all__ = [
     "Outgoing",
     "Provider",
     "Reply",
+    "Sandbox",
     "SessionRow",
     "Snapshots",
     "Tools",
+    "VerifiableLog",
     "Verified",
     "Workspace",
 ]
@@ -164,6 +166,30 @@ class Workspace(Protocol):
         ...
 
 
+class Sandbox(Protocol):
+    """What stands around a command that a model wrote. It runs the command or it does not; it never runs it with less
+    around it than it says."""
+
+    @property
+    def contained(self) -> str:
+        """What is contained and what is not, in a few sentences for a person."""
+        ...
+
+    @property
+    def most_processes(self) -> int:
+        """Processes and threads of one command; above it, the command is killed."""
+        ...
+
+    @property
+    def has_keeper(self) -> bool:
+        """Whether the first process only keeps the command: when it dies, all of the command dies at once."""
+        ...
+
+    def argv(self, command: str) -> tuple[str, ...]:
+        """How to start `command` by a shell, in the workspace's root."""
+        ...
+
+
 class Log(Protocol):
     """The append-only log. Guarantees: an append is all or nothing and durable when it returns; `seq` is dense; a
     lost race raises `SequenceConflict` and changes nothing; what `append` returned is found by the next `search`;
@@ -188,6 +214,14 @@ class Log(Protocol):
         """Events whose searchable text contains `query` literally (case-insensitive), best first. Covers everything
         appended before the call. With `session_id`, that session and its ancestors up to the fork."""
         ...
+
+    def find(self, session_id: str, uuid: str) -> Event | None:
+        """The event of that name in the session or what it continues; None if there is none."""
+        ...
+
+
+class VerifiableLog(Log, Protocol):
+    """A log that can be checked whole."""
 
     def verify(self, session_id: str | None = None) -> list[Verified]:
         """Re-derive the chain of one or all sessions, and everything derived that is stored beside it."""

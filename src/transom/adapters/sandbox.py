@@ -1,0 +1,184 @@
+"""What stands around a command: bubblewrap where it works, nothing only where the user said so.
+
+    workspace     read and write; of its `.git`, `hooks` and `config` read-only (git outside would run what they say)
+    system        read-only; folders of keys and of other sessions hidden; /tmp, /var/tmp, /run private and empty
+    network       none, not even the machine's own, unless allowed
+    processes     a namespace of their own that dies whole with the call, or with us; no new privileges, no capabilities
+    number        the watch of `run` ends a command above `most_processes`; for a user who is not root the kernel too
+    storage       a process may hold half of the machine's in its heap; when all runs out the system takes the command
+                  first; no core files
+
+Not contained: reading what else the user may read; the share of processors and disk; what the workspace's files do to
+whoever runs them later, outside. With the network allowed, all of it, and sockets with abstract names.
+
+It is tried once when it is opened. A bubblewrap that fails later fails the command: nothing runs outside of it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from transom.errors import UsageError
+from transom.ports import Sandbox
+
+__all__ = ["MOST_PROCESSES", "Bubblewrap", "Unsandboxed", "open_sandbox"]
+
+MOST_PROCESSES = 1024
+"""A build with a job per core of a large machine stays well below; a fork bomb passes it in a tenth of a second."""
+_TRIAL_SECONDS = 20
+_PRIVATE = ("/tmp", "/var/tmp", "/run")  # noqa: S108 - not used, but replaced by empty ones
+_SECRETS = (
+    *(".aws", ".azure", ".config/gcloud", ".config/gh", ".docker", ".git-credentials", ".gnupg", ".kube", ".netrc"),
+    *(".password-store", ".pypirc", ".ssh"),
+)
+_SYSTEM_SECRETS = ("/etc/shadow", "/etc/gshadow", "/etc/sudoers.d", "/etc/ssl/private")
+_BOUNDS = (
+    "ulimit -c 0; ulimit -u {processes} 2>/dev/null || ulimit -p {processes} 2>/dev/null; "
+    "ulimit -d {kilobytes} 2>/dev/null; echo 1000 2>/dev/null >/proc/self/oom_score_adj; "
+)
+"""`-u` is bash's and `-p` dash's name for processes. A limit that is lower already stays."""
+_HOW_TO = (
+    "Install bubblewrap (Debian, Ubuntu: apt install bubblewrap; Fedora: dnf install bubblewrap), or pass --unsandboxed"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bubblewrap:
+    """The `Sandbox` port by bubblewrap. `program` is its path, `hidden` are paths no command may see."""
+
+    program: str
+    root: Path
+    is_network_allowed: bool = False
+    hidden: tuple[Path, ...] = ()
+    most_processes: int = MOST_PROCESSES
+    heap_bytes: int
+    has_keeper: bool = True
+
+    @property
+    def contained(self) -> str:
+        network = "with the network" if self.is_network_allowed else "without network"
+        return (
+            f"Commands run in bubblewrap, {network}: they write only to {self.root} and to a private /tmp, see no keys "
+            f"in the home folder, and end with their call; at most {self.most_processes} processes. Not contained: "
+            "reading other files, the share of processors and disk, and what changed files do when someone runs them."
+        )
+
+    def argv(self, command: str) -> tuple[str, ...]:
+        bounds = _BOUNDS.format(processes=4 * self.most_processes, kilobytes=self.heap_bytes // 1024)
+        start = ("/bin/sh", "-c", f'{bounds}exec {_shell()} -c "$1"', "sh", command)
+        return (self.program, *_namespaces(self.is_network_allowed), *self._mounts(), "--", *start)
+
+    def _mounts(self) -> Iterator[str]:
+        yield from ("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc")
+        for folder in _PRIVATE:
+            if Path(folder).is_dir() and not Path(folder).is_symlink():
+                yield from ("--tmpfs", folder)
+        if self.is_network_allowed:  # names are often resolved by a file under /run
+            resolver = os.path.realpath("/etc/resolv.conf")
+            yield from ("--ro-bind-try", resolver, resolver)
+        root = str(self.root)
+        yield from ("--bind", root, root)
+        yield from self._git()
+        for path in self._secrets():
+            yield from ("--tmpfs", str(path)) if path.is_dir() else ("--ro-bind", "/dev/null", str(path))
+        yield from ("--chdir", root, "--setenv", "TMPDIR", _PRIVATE[0])
+        yield from ("--setenv", "XDG_CACHE_HOME", f"{_PRIVATE[0]}/.cache")
+
+    def _git(self) -> Iterator[str]:
+        folder = self.root / ".git"
+        if folder.is_dir() and not folder.is_symlink():
+            yield from ("--bind", str(folder), str(folder))  # a mount cannot be moved away and made anew
+            for name in ("hooks", "config"):
+                if (folder / name).exists():
+                    yield from ("--ro-bind", str(folder / name), str(folder / name))
+
+    def _secrets(self) -> Iterator[Path]:
+        named = (*(Path.home() / name for name in _SECRETS), *map(Path, _SYSTEM_SECRETS), *self.hidden)
+        for path in dict.fromkeys(Path(os.path.realpath(path)) for path in named):
+            is_under = any(path.is_relative_to(folder) for folder in _PRIVATE) and not path.is_relative_to(self.root)
+            if path.exists() and not is_under and not self.root.is_relative_to(path):
+                yield path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsandboxed:
+    """The `Sandbox` port that contains nothing, for a user who said so."""
+
+    most_processes: int = MOST_PROCESSES
+    has_keeper: bool = False
+
+    @property
+    def contained(self) -> str:
+        return (
+            "Commands run with all the rights of this user and with the network: nothing is contained but their time "
+            "and, as far as they can be found, their number of processes."
+        )
+
+    def argv(self, command: str) -> tuple[str, ...]:
+        return (_shell(), "-c", command)
+
+
+def open_sandbox(
+    root: Path,
+    *,
+    is_unsandboxed: bool = False,
+    is_network_allowed: bool = False,
+    hidden: Sequence[Path] = (),
+    most_processes: int = MOST_PROCESSES,
+) -> Sandbox:
+    """The sandbox around `root`, tried once. Raises `UsageError` if there is none that works and none was not asked
+    for, or if `root` is the whole system."""
+    if is_unsandboxed:
+        return Unsandboxed(most_processes=most_processes)
+    if root == Path(root.anchor):
+        raise UsageError(f"workspace {root}: is the whole system, which no sandbox can spare; name a folder in it")
+    program = shutil.which("bwrap")
+    if program is None:
+        raise UsageError(f"no sandbox: there is no bubblewrap (bwrap) on this machine. {_HOW_TO}")
+    sandbox = Bubblewrap(
+        program=program,
+        root=Path(os.path.realpath(root)),
+        is_network_allowed=is_network_allowed,
+        hidden=tuple(hidden),
+        most_processes=most_processes,
+        heap_bytes=_half_of_ram(),
+    )
+    problem = _trial(sandbox)
+    if problem:
+        raise UsageError(f"no sandbox: {program} does not work here: {problem}. {_HOW_TO}")
+    return sandbox
+
+
+def _trial(sandbox: Bubblewrap) -> str:
+    """What bubblewrap says when it cannot run even this; empty if it can."""
+    try:
+        done = subprocess.run(
+            sandbox.argv("exit 42"), capture_output=True, stdin=subprocess.DEVNULL, timeout=_TRIAL_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        return str(problem)
+    if done.returncode == 42:
+        return ""
+    said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    return said[-1] if said else f"it ended with exit code {done.returncode}"
+
+
+def _namespaces(is_network_allowed: bool) -> Iterator[str]:
+    yield from ("--die-with-parent", "--new-session", "--cap-drop", "ALL")
+    yield from ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
+    if not is_network_allowed:
+        yield "--unshare-net"
+
+
+def _shell() -> str:
+    """Models write for bash."""
+    return shutil.which("bash") or "/bin/sh"
+
+
+def _half_of_ram() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2

@@ -1,0 +1,1 @@
+"""The coding agent above a session: its tools here, its loop beside them."""

@@ -1,0 +1,158 @@
+"""One command as processes: started in a session of its own, watched, and ended with all its children.
+
+Theory. The first process leads a process group. Ending takes two blows: SIGTERM to all, then after a grace SIGKILL,
+which no process can refuse. What has left the group (`setsid`) is found as a descendant through /proc, where the system
+has it. Out of reach is what left the group and lost its parent; inside a sandbox with a process namespace of its own
+nothing is, since its keeper's death is the death of all. What can be reached is also ended when the command ended well.
+
+The watch looks at time and number of processes ten times a second while output is read without ever blocking on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from transom.agent.spool import Spool
+
+__all__ = ["End", "Ended", "follow"]
+
+End = Literal["exit", "time", "processes"]
+_LOOK_SECONDS = 0.1
+_GRACE_SECONDS = 1.0
+"""Between SIGTERM and SIGKILL: enough to remove a lock file, short beside any time limit."""
+_READ_BYTES = 65536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """`exit_code` is negative for a signal, as `subprocess` has it."""
+
+    end: End
+    exit_code: int
+    seconds: float
+
+
+def follow(
+    argv: Sequence[str],
+    *,
+    root: Path,
+    environment: Mapping[str, str],
+    spool: Spool,
+    seconds: float,
+    most_processes: int,
+    has_keeper: bool,
+) -> Ended:
+    """Run to the end, or end it. Raises `OSError` if it cannot start; whatever else is raised (Ctrl-C), nothing of the
+    command is left running."""
+    began = time.monotonic()
+    process = subprocess.Popen(
+        argv,
+        cwd=root,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    with process.stdout:
+        grace = _GRACE_SECONDS
+        try:
+            end = _watch(process, process.stdout.fileno(), spool, began + seconds, most_processes)
+            exit_code = process.returncode if end == "exit" else 0
+            grace = 0 if end == "processes" else grace  # a fork bomb would use it
+        finally:
+            _end(process, has_keeper=has_keeper, grace=grace)
+        _drain(process.stdout.fileno(), spool)
+    return Ended(end=end, exit_code=exit_code, seconds=time.monotonic() - began)
+
+
+def _watch(process: subprocess.Popen[bytes], output: int, spool: Spool, deadline: float, most: int) -> End:
+    """Read until the first process is gone or must be ended. A child that keeps the output open keeps nobody."""
+    next_look = time.monotonic() + _LOOK_SECONDS
+    with selectors.DefaultSelector() as selector:
+        selector.register(output, selectors.EVENT_READ)
+        while process.poll() is None:
+            if not selector.get_map():
+                _wait(process, _LOOK_SECONDS / 4)
+            elif selector.select(_LOOK_SECONDS / 4):
+                data = os.read(output, _READ_BYTES)
+                if data:
+                    spool.add(data)
+                else:
+                    selector.unregister(output)
+            now = time.monotonic()
+            if now >= deadline:
+                return "time"
+            if now >= next_look:
+                if len(_descendants(process.pid, most)) > most:
+                    return "processes"
+                next_look = time.monotonic() + _LOOK_SECONDS
+    return "exit"
+
+
+def _drain(output: int, spool: Spool) -> None:
+    """What is still in the pipe. Somebody out of reach may hold it open, so this never waits."""
+    os.set_blocking(output, False)
+    with contextlib.suppress(BlockingIOError):
+        while data := os.read(output, _READ_BYTES):
+            spool.add(data)
+
+
+def _end(process: subprocess.Popen[bytes], *, has_keeper: bool, grace: float) -> None:
+    if has_keeper and not grace:
+        _signal_group(process.pid, signal.SIGKILL)
+    family = _descendants(process.pid)
+    if process.poll() is None and grace:
+        for pid in family:
+            _signal(pid, signal.SIGTERM)
+        if not has_keeper or not family:
+            _signal_group(process.pid, signal.SIGTERM)
+        _wait(process, grace)
+        family |= _descendants(process.pid)
+    _signal_group(process.pid, signal.SIGKILL)
+    for pid in family:
+        _signal(pid, signal.SIGKILL)
+    process.wait()
+
+
+def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
+    with contextlib.suppress(subprocess.TimeoutExpired):  # the caller looks again, or has SIGKILL
+        process.wait(seconds)
+
+
+def _signal_group(leader: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # all gone; macOS says EPERM for only zombies
+        os.killpg(leader, number)
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # gone, or by now of another user
+        os.kill(pid, number)
+
+
+def _descendants(pid: int, most: int = 1 << 20) -> set[int]:
+    """Processes and threads below `pid`, `pid`'s own threads left out; no more than a few above `most` are looked up.
+    Empty where the system has no /proc."""
+    found: set[int] = set()
+    ask = [pid]
+    while ask and len(found) <= most:
+        parent = ask.pop()
+        try:
+            threads = list(Path(f"/proc/{parent}/task").iterdir())
+            children = b"".join((thread / "children").read_bytes() for thread in threads)
+        except OSError:
+            continue  # gone meanwhile
+        if parent != pid:
+            found.update(int(thread.name) for thread in threads)
+        ask.extend(int(child) for child in children.split())
+    return found
