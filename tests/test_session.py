@@ -177,6 +177,7 @@ class Racing:
         self.read = log.read
         self.sessions = log.sessions
         self.search = log.search
+        self.find = log.find
         self.verify = log.verify
 
     def append(self, session_id: str, after: int, drafts: Sequence[Draft]) -> tuple[Event, ...]:

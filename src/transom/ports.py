@@ -29,7 +29,6 @@ __all__ = [
     "SessionRow",
     "Snapshots",
     "Tools",
-    "VerifiableLog",
     "Verified",
     "Workspace",
 ]
@@ -218,10 +217,6 @@ class Log(Protocol):
     def find(self, session_id: str, uuid: str) -> Event | None:
         """The event of that name in the session or what it continues; None if there is none."""
         ...
-
-
-class VerifiableLog(Log, Protocol):
-    """A log that can be checked whole."""
 
     def verify(self, session_id: str | None = None) -> list[Verified]:
         """Re-derive the chain of one or all sessions, and everything derived that is stored beside it."""

@@ -197,6 +197,7 @@ class Failing:
         self.read = log.read
         self.sessions = log.sessions
         self.search = log.search
+        self.find = log.find
         self.verify = log.verify
 
     def append(self, session_id: str, after: int, drafts: Sequence[Draft]) -> tuple[Event, ...]:

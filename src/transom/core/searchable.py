@@ -75,6 +75,7 @@ _WORD = re.compile("[A-Za-z0-9]*")
 _LETTERS = ascii_letters + digits
 _LONG_TAIL = re.compile("[a-zA-Z]{4}$")
 
+_RECALL = "recall"
 _NOTICES = frozenset({"recall", "reminder", "fallback", "gap", "refusal", "continue"})
 
 
@@ -89,8 +90,11 @@ def text_of(fact: Fact, body: Callable[[str], str] = _no_body) -> str:
 
 def _pieces(fact: Fact, body: Callable[[str], str]) -> Iterator[str]:
     match fact:
-        case UserSaid() | ModelReplied() | ToolReturned():
+        case UserSaid() | ModelReplied():
             yield from _blocks(fact.blocks, body)
+        case ToolReturned():
+            if fact.by != "host":
+                yield from _blocks(fact.blocks, body)
         case HostSaid():
             if fact.kind not in _NOTICES:
                 yield from _blocks(fact.blocks, body)
@@ -177,8 +181,9 @@ def _blocks(blocks: tuple[Block, ...], body: Callable[[str], str]) -> Iterator[s
             case Text() | Thought() | ToolResultRaw():
                 yield block.text
             case ToolCall():
-                yield block.name
-                yield block.arguments
+                if block.name != _RECALL:  # a query is no occurrence of what it asks for
+                    yield block.name
+                    yield block.arguments
             case ToolResultRef():
                 yield block.text
                 if block.artifact_id:

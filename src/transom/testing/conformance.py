@@ -289,6 +289,20 @@ def a_search_does_not_find_its_own_echo(make: Callable[[], Log]) -> None:
         assert ("s", 3) not in found
     assert _found(log, "found: the") == []
     assert _found(log, "straw") == [("s", 4)]
+    asked = ModelReplied(blocks=(ToolCall(call_id="c", name="recall", arguments='{"query":"the magnet"}'),))
+    answer = ToolReturned(call_id="c", blocks=(ToolResultRaw(text="the magnet: not found"),), by="host")
+    log.append("s", 4, _drafts(asked, answer, start=5))
+    assert _found(log, "magnet") == []
+
+
+def an_event_is_found_by_its_name(make: Callable[[], Log]) -> None:
+    log = make()
+    trunk = _session(log, "trunk", "one", "two")
+    branch = _fork(log, "branch", trunk[1], "x")
+    assert log.find("trunk", trunk[2].uuid) == trunk[2]
+    assert log.find("branch", branch[1].uuid) == branch[1]
+    assert log.find("branch", trunk[0].uuid) == trunk[0]
+    assert log.find("trunk", "nobody") is None
 
 
 # -- Log: verification
@@ -307,6 +321,7 @@ def a_sound_log_verifies(make: Callable[[], Log]) -> None:
 
 
 LOG_CASES: tuple[LogCase, ...] = (
+    an_event_is_found_by_its_name,
     what_is_appended_is_read_back,
     the_chain_is_that_of_the_canonical_bytes,
     a_lost_race_names_both_heads_and_changes_nothing,

@@ -67,6 +67,7 @@ class _Head(NamedTuple):
 _Kept: TypeAlias = tuple[int, str, int, str, bytes, bytes | None, str | None]
 """seq, uuid, at, kind, digest, payload, artifact."""
 
+_NAMED = "SELECT id & 0xFFFFFFFFFF FROM event WHERE id > ? AND id <= ? AND uuid = ? LIMIT 1"
 _INSERT = "INSERT INTO event (id, uuid, at, kind, digest, payload, artifact) VALUES (?, ?, ?, ?, ?, ?, ?)"
 
 
@@ -134,6 +135,14 @@ class SqliteLog:
 
     def search(self, query: str, session_id: str | None = None, limit: int = 20) -> list[Hit]:
         return self._search.hits(query, None if session_id is None else self._known(session_id), limit)
+
+    def find(self, session_id: str, uuid: str) -> Event | None:
+        for stretch in reversed(self._known(session_id)):
+            span = (event_id(stretch.key, stretch.base), event_id(stretch.key, stretch.last), uuid)
+            found = self._fetch(_NAMED, span)
+            if found:
+                return next(self.read(session_id, found[0][0] - 1, found[0][0]))
+        return None
 
     def verify(self, session_id: str | None = None) -> list[Verified]:
         """Re-derive every chain, hash every blob referred to, and check the structure of the log's file and of the
