@@ -191,7 +191,10 @@ class ChatReader:
 
     def _call(self, raw: bytes) -> str:
         call = _CALL.decode(raw)
-        place = call.index if call.index is not None else len(self._calls) if call.id else max(len(self._calls) - 1, 0)
+        place = call.index
+        if place is None:
+            is_opening = call.id or (call.function is not None and call.function.name)
+            place = len(self._calls) if is_opening else max(len(self._calls) - 1, 0)
         pending = self._open.get(place)
         if pending is None or (call.id and pending.call_id and call.id != pending.call_id):
             pending = _Pending(call_id=call.id or "")
