@@ -215,7 +215,7 @@ class Log(Protocol):
         ...
 
     def find(self, session_id: str, uuid: str) -> Event | None:
-        """The event of that name in the session or what it continues; None if there is none."""
+        """The newest event of that name in the session or what it continues; None if there is none."""
         ...
 
     def verify(self, session_id: str | None = None) -> list[Verified]:

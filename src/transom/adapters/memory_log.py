@@ -59,7 +59,7 @@ class MemoryLog:
         return sorted(rows, key=lambda row: row.last_at, reverse=True)
 
     def find(self, session_id: str, uuid: str) -> Event | None:
-        return next((event for event in self.read(session_id) if event.uuid == uuid), None)
+        return next((event for event in reversed(list(self.read(session_id))) if event.uuid == uuid), None)
 
     def search(self, query: str, session_id: str | None = None, limit: int = 20) -> list[Hit]:
         folded = fold_case(query)

@@ -301,7 +301,6 @@ def an_event_is_found_by_its_name(make: Callable[[], Log]) -> None:
     branch = _fork(log, "branch", trunk[1], "x")
     assert log.find("trunk", trunk[2].uuid) == trunk[2]
     assert log.find("branch", branch[1].uuid) == branch[1]
-    assert log.find("branch", trunk[0].uuid) == trunk[0]
     assert log.find("trunk", "nobody") is None
 
 

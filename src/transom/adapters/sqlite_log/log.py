@@ -67,7 +67,7 @@ class _Head(NamedTuple):
 _Kept: TypeAlias = tuple[int, str, int, str, bytes, bytes | None, str | None]
 """seq, uuid, at, kind, digest, payload, artifact."""
 
-_NAMED = "SELECT id & 0xFFFFFFFFFF FROM event WHERE id > ? AND id <= ? AND uuid = ? LIMIT 1"
+_NAMED = "SELECT id & 0xFFFFFFFFFF FROM event WHERE id > ? AND id <= ? AND uuid = ? ORDER BY id DESC LIMIT 1"
 _INSERT = "INSERT INTO event (id, uuid, at, kind, digest, payload, artifact) VALUES (?, ?, ?, ?, ?, ?, ?)"
 
 
