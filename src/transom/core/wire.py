@@ -14,10 +14,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from transom.core.state import NOTHING, Counts, Head, Item, State, add_counts
 
 __all__ = ["Dialect", "Rendering", "Segment", "Wire", "common_prefix", "groups", "head_digests"]
+
+
+_Known: TypeAlias = Mapping[int, tuple[Sequence[Item], bytes]]
+"""The id of a message's first item -> its items (which keep the id alive) and its bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +100,7 @@ class Rendering:
         self._edits = 0
         self._items = 0
         self._starts: list[int] = []
+        self._groups: list[Sequence[Item]] = []
         self._hasher = hashlib.sha256()
         self.body: list[bytes] = []
         self.rolling: list[bytes] = [self._hasher.digest()]
@@ -108,20 +114,20 @@ class Rendering:
             self._epoch = state.head.epoch
             self._head = self._dialect.head(state.head)
             self._head_digests = head_digests(self._head)
+        known: _Known = {}
         if window.opened != self._opened:
+            known = self._known(0)
             self._clear(window.opened)
-        edited = set(window.edits[self._edits :])
+        edited = min(window.edits[self._edits :], default=self._items)
         self._edits = len(window.edits)
-        first = min(edited, default=self._items)
-        kept: dict[tuple[int, int], bytes] = {}
-        if first < self._items:
-            kept = self._unedited(first, edited)
-            self._rewind(first)
+        if edited < self._items:
+            known = self._known(edited)
+            self._rewind(edited)
         elif 0 < self._items < len(window.items) and not _ends(
             window.items[self._items - 1], window.items[self._items]
         ):
             self._rewind(self._items - 1)  # the last message was looked at before it was complete
-        self._extend(window.items, kept)
+        self._extend(window.items, known)
         return Wire(
             head=self._head,
             head_digests=self._head_digests,
@@ -134,10 +140,11 @@ class Rendering:
             tail_text=tail_text,
         )
 
-    def _extend(self, items: Sequence[Item], kept: Mapping[tuple[int, int], bytes]) -> None:
+    def _extend(self, items: Sequence[Item], known: _Known) -> None:
         for first, end in groups(items, self._items):
             group = items[first:end]
-            data = kept.get((first, end)) or self._dialect.message(group)
+            before = known.get(id(group[0]))
+            data = before[1] if before is not None and before[0] == group else self._dialect.message(group)
             self._items = end
             if not data:
                 continue
@@ -147,18 +154,17 @@ class Rendering:
             self._hasher.update(b"%d:" % len(data))
             self._hasher.update(data)
             self._starts.append(first)
+            self._groups.append(group)
             self.body.append(data)
             self.rolling.append(self._hasher.digest())
             self.counts.append(total)
             self.ends.append(end)
 
-    def _unedited(self, place: int, edited: set[int]) -> dict[tuple[int, int], bytes]:
-        """The messages behind item `place` in which nothing was edited, by their places."""
-        return {
-            (first, end): data
-            for first, end, data in zip(self._starts, self.ends[1:], self.body, strict=True)
-            if first > place and edited.isdisjoint(range(first, end))
-        }
+    def _known(self, place: int) -> _Known:
+        """The messages from item `place` on. An edited item is another object, and one that a new window keeps is the
+        same, so what is found again by its first item and holds equal ones has the same bytes."""
+        shown = zip(self._starts, self._groups, self.body, strict=True)
+        return {id(group[0]): (group, data) for first, group, data in shown if first >= place}
 
     def _rewind(self, place: int) -> None:
         """Forget from the message that holds item `place` on. Lists are replaced: earlier wires keep theirs."""
@@ -168,6 +174,7 @@ class Rendering:
         self._items = self._starts[keep - 1] if keep else 0
         keep = max(0, keep - 1)
         self._starts = self._starts[:keep]
+        self._groups = self._groups[:keep]
         self.body = self.body[:keep]
         self.rolling = self.rolling[: keep + 1]
         self.counts = self.counts[: keep + 1]
