@@ -61,3 +61,14 @@ def test_a_prompt_after_a_user_message_tells_whether_thoughts_were_kept(
     story.user("and now?", text("again"))
     ask(story, 1020 + kept + 30)
     assert state.drop_votes == 0
+
+
+def test_thoughts_of_a_session_no_user_began_are_voted_on_too() -> None:
+    story = Story(rules("raw"))
+    deep = thought("word " * 400)
+    story.step()
+    story.reply(deep, "done", usage=Usage(uncached=1010))
+    story.user("and now?")
+    kept = story.session.state.calibration.estimate((deep.tokens + 8, 0, 0, 0, 0), 2)
+    ask(story, 1010 + kept - story.session.state.calibration.estimate((deep.tokens, 0, 0, 0, 0)))
+    assert story.session.state.drop_votes == 1
