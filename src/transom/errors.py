@@ -5,7 +5,7 @@
         BadInput       a file or an option cannot be used       -> the message names file, line and field
       Refused          a rule said no                           -> told to the model, recorded
         OverBudget     protected words alone exceed the limit   -> raise the limit
-        ToolWithheld, PathEscaped, RecallSpent
+        HandoffRefused, ToolWithheld, PathEscaped, RecallSpent
       Damaged          it does not verify
         SequenceConflict, LogDamaged, LogTooNew, ArtifactMissing
       Unwritable       the disk is full, locked or read-only    -> make room, try again; nothing was stored
@@ -22,6 +22,7 @@ __all__ = [
     "ArtifactMissing",
     "BadInput",
     "Damaged",
+    "HandoffRefused",
     "KernelError",
     "LogDamaged",
     "LogTooNew",
@@ -57,6 +58,10 @@ class Refused(KernelError):
 
 class OverBudget(Refused):
     """What must stand in every window does not fit the limit; the message prints the numbers."""
+
+
+class HandoffRefused(Refused):
+    """A handoff that is malformed, empty, too large or names a file outside the workspace."""
 
 
 class ToolWithheld(Refused):

@@ -25,6 +25,7 @@ from transom.core.event import (
     WindowRefused,
 )
 from transom.core.policy import PRESETS, Policy
+from transom.core.surface import FALLBACK_CHANCES
 from transom.errors import OverBudget
 from transom.testing.builders import Story, call, result, rules, text, thought
 
@@ -397,7 +398,7 @@ def test_a_policy_that_governs_nothing_still_keeps_a_declaration() -> None:
     assert [one.cause for one in opened(story)] == ["model"]
 
 
-def test_a_model_is_reminded_once_then_narrowed_once_then_rolled_over() -> None:
+def test_a_model_is_reminded_once_then_narrowed_three_times_then_rolled_over() -> None:
     story = story_of("rollover")
     bounds = story.rules.bounds
     fill(story, bounds.base - bounds.reminder)
@@ -407,13 +408,18 @@ def test_a_model_is_reminded_once_then_narrowed_once_then_rolled_over() -> None:
     assert re.search(r"\[host\] About [\d,]+ tokens are left in this window\.", story.shown())
     assert story.session.boundary(model_hands_over=True) == ()
     fill(story, bounds.base)
-    (fact,) = facts(story.session.boundary(model_hands_over=True))
-    assert isinstance(fact, HostSaid)
-    assert fact.kind == "fallback"
+    for number, reasons in enumerate(((), ("change:params",), ("change:params", "change:tools")), 1):
+        (fact,) = facts(story.session.boundary(model_hands_over=True))
+        assert isinstance(fact, HostSaid)
+        assert fact.kind == "fallback"
+        assert story.session.state.fallbacks == number
+        assert tuple(story.session.state.declared) == reasons
+        assert story.session.boundary(model_hands_over=True) == ()  # no request was made with it yet
+        story.session.request()
     story.session.boundary(model_hands_over=True)
     assert [one.cause for one in opened(story)] == ["hard-limit"]
     assert not story.session.state.reminder_claimed
-    assert not story.session.state.fallback_claimed
+    assert not story.session.state.fallbacks
 
 
 def test_a_used_up_fallback_that_frees_too_little_is_refused_once_and_waits_for_the_hard_limit() -> None:
@@ -421,7 +427,9 @@ def test_a_used_up_fallback_that_frees_too_little_is_refused_once_and_waits_for_
     story = story_of("rollover")
     story.user(Text(text="It is large.", tokens=5_700))
     story.step()
-    story.session.boundary(model_hands_over=True)
+    for _ in range(FALLBACK_CHANCES):
+        story.session.boundary(model_hands_over=True)
+        story.session.request()
     for _ in range(2):
         story.session.boundary(model_hands_over=True)
         assert [one.cause for one in refused(story)] == ["hard-limit"]

@@ -40,11 +40,17 @@ from transom.core.overlay import CUTS, Overlay, Plan, counted_tokens, head_token
 from transom.core.pairing import NO_RESULT
 from transom.core.policy import Policy
 from transom.core.state import NOTHING, Item, State, add_counts
+from transom.core.surface import FALLBACK_CHANCES
 
 __all__ = ["before_step", "counted_tokens", "head_tokens", "prompt_tokens"]
 
 _MIN_SEED = 300
 """o200k tokens: anchors, handoff frame and a few lines of state; a seed never gets less room."""
+_FALLBACK = (
+    "[host] This window is full. The only call accepted now is new_context: hand over.",
+    "[host] The window is full and was not handed over. Your next call is new_context.",
+    "[host] Last request of this window: call new_context, or the host opens the next window without your words.",
+)
 _DROPPED = "[host] Older messages were dropped from this window; recall finds them by their words."
 
 
@@ -134,6 +140,9 @@ class _Desk:
         if self.state.intent is not None:
             self.rollover("model")
             return
+        if self.state.is_overflowed:
+            self.rollover("overflow")
+            return
         if policy.when == "step" or (policy.when == "watermark" and self.current() > policy.watermark * hard):
             self.compress()
         action = evaluate(
@@ -141,7 +150,7 @@ class _Desk:
             current=self.current(),
             declared=False,
             reminder_claimed=self.state.reminder_claimed or not model_hands_over,
-            fallback_claimed=self.state.fallback_claimed,
+            fallback_claimed=self.state.fallbacks >= FALLBACK_CHANCES and self.is_answered(),
         )
         # Nobody hands over in a replay, so the room that is kept for it may be used.
         must = self.must_fit() or (action.kind == "rollover" and model_hands_over)
@@ -157,8 +166,12 @@ class _Desk:
                 f"[host] About {action.remaining:,} tokens are left in this window. Finish the step at hand, then call "
                 "new_context with a handoff.",
             )
-        elif action.kind == "fallback":
-            self.say("fallback", "[host] This window is full. The only call accepted now is new_context.")
+        elif action.kind == "fallback" and self.is_answered():
+            self.say("fallback", _FALLBACK[min(self.state.fallbacks, len(_FALLBACK) - 1)])
+
+    def is_answered(self) -> bool:
+        """The newest fallback notice, if there is one, has been in a request."""
+        return not self.state.fallbacks or self.state.turn > self.state.fallback_turn
 
     def say(self, kind: Literal["reminder", "fallback", "refusal"], text: str) -> None:
         found = self.measure(text)

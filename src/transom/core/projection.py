@@ -60,6 +60,7 @@ from transom.core.state import (
     Words,
     add_counts,
     counts_of,
+    folded,
     replaced,
 )
 from transom.core.usage import learn
@@ -86,11 +87,13 @@ def fold(state: State, event: Event) -> State:
             _reply(state, event, fact)
         case RequestSent():
             _sent(state, event, fact)
+        case RequestFailed():
+            state.is_overflowed = fact.kind == "overflow"
         case ToolDispatched():
             state.dispatched.update(fact.call_ids)
         case RecallMissed():
             state.missed.append(fact.query)
-        case Observed() | SourceRead() | RequestFailed() | SummaryRequested() | SummaryProposed() | SummaryRefused():
+        case Observed() | SourceRead() | SummaryRequested() | SummaryProposed() | SummaryRefused():
             pass
         case UserSaid():
             _user(state, event, fact)
@@ -219,7 +222,18 @@ def _constraints(blocks: tuple[Block, ...]) -> tuple[str, ...]:
 def _host(state: State, event: Event, fact: HostSaid) -> None:
     _said(state, _item(state, event, "host", fact.blocks))
     state.reminder_claimed = state.reminder_claimed or fact.kind == "reminder"
-    state.fallback_claimed = state.fallback_claimed or fact.kind == "fallback"
+    if fact.kind == "fallback":
+        state.fallbacks += 1
+        state.fallback_turn = state.turn
+        _narrowed(state)
+
+
+def _narrowed(state: State) -> None:
+    """The surface is about to change: a forced choice is another parameter, tools taken out another catalogue."""
+    if state.fallbacks > 1:
+        _declare(state, "change:params")
+    if state.fallbacks > 2:
+        _declare(state, "change:tools")
 
 
 def _reply(state: State, event: Event, fact: ModelReplied) -> None:
@@ -360,8 +374,12 @@ def _open(state: State, event: Event, fact: WindowOpened) -> None:
         _push(state, item)
     state.boundaries += 1
     state.refused_tokens = state.known_prompt = 0
-    state.reminder_claimed = state.fallback_claimed = False
+    _narrowed(state)
+    state.fallbacks, state.reminder_claimed, state.is_overflowed = 0, False, False
     state.missed.clear()
+    if state.intent is not None:
+        for one in state.intent.handoff.inferences:
+            state.inferences.setdefault(folded(one.text), one.generation)
     state.intent, state.intent_uuid = None, ""
     _declare(state, _REASONS[fact.cause])
 

@@ -41,6 +41,7 @@ __all__ = [
     "Words",
     "add_counts",
     "counts_of",
+    "folded",
     "replaced",
     "thoughts_of",
 ]
@@ -141,7 +142,14 @@ class State(msgspec.Struct, kw_only=True):
     missed: list[str] = []
     """Recalls that found nothing in this window."""
     reminder_claimed: bool = False
-    fallback_claimed: bool = False
+    fallbacks: int = 0
+    """Fallback notices in this window: each is one request with a narrower surface."""
+    fallback_turn: int = 0
+    """`turn` at the newest of them: the next follows only after a request was made with it."""
+    is_overflowed: bool = False
+    """The provider refused the last request as larger than its window."""
+    inferences: dict[str, int] = {}
+    """What models have inferred so far, folded -> the generation in which it was first said (L7)."""
     mode: str = ""
     pending_approvals: tuple[str, ...] = ()
     boundaries: int = 0
@@ -195,3 +203,8 @@ def replaced(item: Item, target: Replacement, how: How) -> Item:
     if how == "prune":
         counts = (*counts[:4], 0)
     return msgspec.structs.replace(item, blocks=blocks, counts=counts)
+
+
+def folded(text: str) -> str:
+    """A text as it is compared: white space folded, without case and closing marks."""
+    return " ".join(text.split()).strip(" .;。；").casefold()

@@ -1,0 +1,134 @@
+"""The surface: which tools may be called now, the host's own tools, and the words in which a call is refused (L9).
+
+In the fallback stage only `new_context` is accepted. The surface narrows in the order that costs least cache: first the
+guard at execution, with the tools' bytes unchanged; then a forced choice (a changed parameter); last, the other tools
+are taken out (a changed catalogue). Each step is a fact and names its miss.
+
+Recall is one directed look-up. A query that missed is spent: in this window the same, or one that contains it, is
+refused with the advice to go back to the workspace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from transom.core.event import Tool
+from transom.core.state import State, folded
+
+__all__ = [
+    "FALLBACK_CHANCES",
+    "GUIDANCE",
+    "HOST_TOOLS",
+    "NEW_CONTEXT",
+    "Surface",
+    "is_spent",
+    "spent_refusal",
+    "surface",
+    "withheld_refusal",
+]
+
+NEW_CONTEXT = "new_context"
+FALLBACK_CHANCES = 3
+"""Requests in the fallback stage before the host rolls over by code: guarded, forced, alone."""
+
+GUIDANCE = """\
+Your window is small; everything that happened is kept in durable storage behind it.
+- Before the window fills, at the end of a piece of work, call new_context with a handoff for whoever goes on.
+- requirements: only what the user or a specification file says, in its own words, each with its source: the
+  message_uuid shown beside a user message, or path:line. What you concluded yourself belongs under inferences.
+- conflicts: what contradicts or fails now, with the literal error. unverified: what is still to be checked.
+- related_files: the files the next window should open first.
+- In a new window, look at the workspace first. Use recall once, for one exact detail; if it finds nothing, it is gone.
+- Use note_failure when an attempt failed for a reason worth remembering, so that it is not tried again."""
+
+_SECTION = '{"type":"array","items":{"type":"string"}}'
+_HANDOFF = (
+    '{"type":"object","properties":{"requirements":{"type":"array","items":{"type":"object","properties":'
+    '{"text":{"type":"string"},"source":{"type":"string","description":"a user\'s message_uuid, or path:line"}},'
+    '"required":["text","source"]}},'
+    f'"inferences":{_SECTION},"conflicts":{_SECTION},"unverified":{_SECTION}}},'
+    '"required":["requirements","inferences","conflicts","unverified"]}'
+)
+_FILES = (
+    '{"type":"array","items":{"type":"object","properties":{"path":{"type":"string"},"role":{"type":"string",'
+    '"enum":["spec","decision","implementation","test","handoff","other"]},"note":{"type":"string"}},'
+    '"required":["path","role","note"]}}'
+)
+
+HOST_TOOLS: tuple[Tool, ...] = (
+    Tool(
+        name=NEW_CONTEXT,
+        description="Hand over to a new, clean window. It takes effect after this step. Everything stays in durable "
+        "storage.",
+        schema=f'{{"type":"object","properties":{{"handoff":{_HANDOFF},"related_files":{_FILES}}},'
+        '"required":["handoff","related_files"]}',
+    ),
+    Tool(
+        name="recall",
+        description="Look up one exact detail of this session's past: words, an identifier or an error that stood "
+        "there, or a message by its message_uuid. If it finds nothing, do not ask again: look in the workspace.",
+        schema='{"type":"object","properties":{"query":{"type":"string"},"message_uuid":{"type":"string"}}}',
+    ),
+    Tool(
+        name="read_artifact",
+        description="Read on in a result that was offloaded: a page of it from an offset in characters.",
+        schema='{"type":"object","properties":{"artifact_id":{"type":"string"},"offset":{"type":"integer"}},'
+        '"required":["artifact_id"]}',
+    ),
+    Tool(
+        name="todo",
+        description="Replace the task list. It stands in every window.",
+        schema='{"type":"object","properties":{"todos":{"type":"array","items":{"type":"object","properties":{"content":'
+        '{"type":"string"},"status":{"type":"string","enum":["pending","in_progress","completed","cancelled"]}},'
+        '"required":["content","status"]}}},"required":["todos"]}',
+    ),
+    Tool(
+        name="note_failure",
+        description="Note an attempt that failed and its literal error, so that no later window tries it again.",
+        schema='{"type":"object","properties":{"attempt":{"type":"string"},"outcome":{"type":"string"}},'
+        '"required":["attempt","outcome"]}',
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surface:
+    """What may be called now. `allowed` is None while everything offered may be."""
+
+    allowed: frozenset[str] | None = None
+    forced: str = ""
+    withheld: frozenset[str] = frozenset()
+
+    def accepts(self, name: str) -> bool:
+        return self.allowed is None or name in self.allowed
+
+
+_OPEN = Surface()
+
+
+def surface(state: State) -> Surface:
+    """The present surface; it follows from the fallback notices of this window."""
+    if not state.fallbacks:
+        return _OPEN
+    allowed = frozenset({NEW_CONTEXT})
+    forced = NEW_CONTEXT if state.fallbacks > 1 else ""
+    others = frozenset(tool.name for tool in state.head.tools) - allowed if state.fallbacks > 2 else frozenset[str]()
+    return Surface(allowed=allowed, forced=forced, withheld=others)
+
+
+def withheld_refusal(name: str) -> str:
+    return f"{name} was not run: the window is full and only {NEW_CONTEXT} is accepted now. Call it with a handoff."
+
+
+def is_spent(missed: Sequence[str], query: str) -> bool:
+    """Whether a query, or a wider one, has missed in this window."""
+    words = folded(query)
+    return any(folded(one) in words for one in missed)
+
+
+def spent_refusal(query: str) -> str:
+    return (
+        f"recall was not run: {query!r} or a wider query has found nothing in this window, so it is not there. Look in "
+        "the workspace, or run the smallest command that shows the present state."
+    )
