@@ -3,13 +3,16 @@
     workspace     read and write; of its `.git`, `hooks` and `config` read-only (git outside would run what they say)
     system        read-only; folders of keys and of other sessions hidden; /tmp, /var/tmp, /run private and empty
     network       none, not even the machine's own, unless allowed
-    processes     a namespace of their own that dies whole with the call, or with us; no new privileges, no capabilities
-    number        the watch of `run` ends a command above `most_processes`; for a user who is not root the kernel too
+    processes     a namespace of their own that dies whole with the call, or with us; no new privileges; no
+                  capabilities but, for root in the workspace of another user, those over the owners of files
+    number        a command above `most_processes` is ended by what runs it; for a user who is not root the kernel
+                  refuses more than four times as many
     storage       a process may hold half of the machine's in its heap; when all runs out the system takes the command
                   first; no core files
 
 Not contained: reading what else the user may read; the share of processors and disk; what the workspace's files do to
-whoever runs them later, outside. With the network allowed, all of it, and sockets with abstract names.
+whoever runs them later, outside. With the network allowed, all of it, and sockets with abstract names. For root no
+kernel limits processes: a fork bomb is ended, but the machine is slow until it is gone.
 
 It is tried once when it is opened. A bubblewrap that fails later fails the command: nothing runs outside of it.
 """
@@ -66,12 +69,18 @@ class Bubblewrap:
             f"Commands run in bubblewrap, {network}: they write only to {self.root} and to a private /tmp, see no keys "
             f"in the home folder, and end with their call; at most {self.most_processes} processes. Not contained: "
             "reading other files, the share of processors and disk, and what changed files do when someone runs them."
+            + (" You are root, so the kernel bounds no processes: run as a user." if os.geteuid() == 0 else "")
         )
 
     def argv(self, command: str) -> tuple[str, ...]:
         bounds = _BOUNDS.format(processes=4 * self.most_processes, kilobytes=self.heap_bytes // 1024)
         start = ("/bin/sh", "-c", f'{bounds}exec {_shell()} -c "$1"', "sh", command)
-        return (self.program, *_namespaces(self.is_network_allowed), *self._mounts(), "--", *start)
+        return (self.program, *_namespaces(self.is_network_allowed), *self._rights(), *self._mounts(), "--", *start)
+
+    def _rights(self) -> Iterator[str]:
+        yield from ("--cap-drop", "ALL")
+        if os.geteuid() == 0 and self.root.stat().st_uid != 0:  # without these root may not write another's files
+            yield from ("--cap-add", "CAP_DAC_OVERRIDE", "--cap-add", "CAP_FOWNER", "--cap-add", "CAP_CHOWN")
 
     def _mounts(self) -> Iterator[str]:
         yield from ("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc")
@@ -169,7 +178,7 @@ def _trial(sandbox: Bubblewrap) -> str:
 
 
 def _namespaces(is_network_allowed: bool) -> Iterator[str]:
-    yield from ("--die-with-parent", "--new-session", "--cap-drop", "ALL")
+    yield from ("--die-with-parent", "--new-session")
     yield from ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
     if not is_network_allowed:
         yield "--unshare-net"

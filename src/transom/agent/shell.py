@@ -26,7 +26,7 @@ from transom.ports import Outcome, Sandbox
 __all__ = ["Run", "effect", "environment", "run"]
 
 _MOST_SECONDS = 3600
-_PLAIN = re.compile(r"[\w ./,:=@%+'\"-]+", re.ASCII)
+_PLAIN = re.compile(r"(?:[\w ./,:=@%+^'\"-]|(?<=\w)~)+", re.ASCII)
 """What a look is written with: no operator, redirection, substitution, glob or second line."""
 _LOOKS = frozenset(
     ("basename", "cat", "cmp", "diff", "dirname", "du", "echo", "grep", "head", "ls", "nl", "pwd", "stat", "tail", "wc")
