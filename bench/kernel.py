@@ -445,7 +445,7 @@ def _open_long(sizes: Sequence[int], seed: int) -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="bench-kernel-") as name:
         log, snapshots = _sqlite(Path(name)), DirSnapshots(Path(name) / "snapshots")
         rules = rules_for(PRESETS["rollover"], 128_000)
-        drafts = conversation(10 * sizes[-1], seed)
+        drafts = conversation(10 * sizes[-1], seed, reports=False)
         session = grown(log, drafts, rules, messages=2, snapshots=snapshots)
         for size in sizes:
             _lead(session, drafts, size)

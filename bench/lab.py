@@ -97,7 +97,7 @@ def _arm(lab: _Lab, name: str, sizes: Sequence[int], control: Callable[[int], No
                 "ours": lambda size=size: cpu(lambda: lab.replay(name, size)),  # type: ignore[misc]
                 "control": lambda size=size: cpu(lambda: control(size)),  # type: ignore[misc]
             },
-            7 if size <= sizes[1] else 3,
+            7 if size <= sizes[1] else 3 if size <= sizes[2] else 1,
         )
         points.append((size, spent["ours"]))
         shares.append(spent["control"] / spent["ours"])

@@ -28,6 +28,7 @@ _CJK = "上下文窗口压缩模型缓存事件日志检查点边界摘要预算
 _RESULTS = (
     1500  # different results of a conversation, about 5 MB; a longer one tells them again, so that it can be made
 )
+_FILES = 400  # of the repository that a conversation is about
 _SIGMA = 0.9  # the spread of tool results: the 90th percentile is about five times the median, as in recorded sessions
 
 
@@ -45,12 +46,14 @@ def events(count: int, seed: int = 1, mean: int = 1700) -> list[Draft]:
     ]
 
 
-def conversation(count: int, seed: int = 1, mean: int = 1700) -> Iterator[Draft]:
+def conversation(count: int, seed: int = 1, mean: int = 1700, *, reports: bool = True) -> Iterator[Draft]:
     """`count` drafts without an opening: a user's words, then calls each followed by its result, all counted, and after
-    fifty of those a user's again. Each reply reports the prompt it was given."""
+    fifty of those a user's again. With `reports` each
+    reply reports the prompt of a window that holds all before it."""
     rng = random.Random(seed)
     measure = open_counter().measure
     pool = _results(seed, mean, min(count, _RESULTS))
+    paths = [_path(rng) for _ in range(_FILES)]
     prompt = 6000
     call_id = ""
     for number in range(count):
@@ -60,10 +63,11 @@ def conversation(count: int, seed: int = 1, mean: int = 1700) -> Iterator[Draft]
             fact = UserSaid(blocks=(Text(text=said, tokens=measure(said).tokens),))
         elif not call_id:
             call_id = f"call_{number}"
-            said, arguments = _prose(rng, 120), json.dumps({"path": _path(rng), "start": rng.randrange(900)})
+            said, arguments = _prose(rng, 120), json.dumps({"path": rng.choice(paths), "start": rng.randrange(900)})
             call = ToolCall(call_id=call_id, name="read_file", arguments=arguments, tokens=measure(arguments).tokens)
             words = Text(text=said, tokens=measure(said).tokens)
-            usage = Usage(uncached=900, cached=prompt - 900, output=words.tokens + call.tokens)
+            output = words.tokens + call.tokens
+            usage = Usage(uncached=900, cached=prompt - 900, output=output) if reports else Usage(output=output)
             fact = ModelReplied(blocks=(words, call), model="bench", stop_reason="tool_use", usage=usage)
         else:
             fact = ToolReturned(call_id=call_id, blocks=(pool[number % len(pool)],), effect="read")
