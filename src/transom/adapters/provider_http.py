@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from types import TracebackType
+from typing import Self
 
 import httpx2
 import msgspec
@@ -69,7 +71,7 @@ class _Setback:
 
 
 class HttpProvider:
-    """A model behind an API over HTTP. Close it, or let it go with the process."""
+    """A model behind an API over HTTP. Close it, or use it as a context."""
 
     def __init__(self, api: Api, endpoint: Endpoint, patience: Patience | None = None) -> None:
         if not endpoint.base_url.startswith(("http://", "https://")):
@@ -90,6 +92,14 @@ class HttpProvider:
 
     def close(self) -> None:
         self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def send(self, request: Outgoing) -> Iterator[Delta | Reply]:
         body = self._api.body(request)
