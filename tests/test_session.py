@@ -75,7 +75,7 @@ def test_the_verdict_is_in_the_log_before_anything_is_sent() -> None:
     assert (fact.verdict, fact.reasons, fact.tokens) == ("miss", ("initial",), prepared.tokens)
     assert fact.body == prepared.wire.rolling[1].hex()
     assert fact.body_messages == 1
-    assert fact.head == prepared.wire.head_digests["tools"] + prepared.wire.head_digests["system"]
+    assert fact.head == "".join(prepared.wire.head_digests[name] for name in ("tools", "system", "params"))
 
 
 def test_a_tail_costs_its_own_tokens_and_no_miss() -> None:

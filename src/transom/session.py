@@ -32,6 +32,8 @@ __all__ = ["Prepared", "Rules", "Session"]
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(State)
+_COMPONENTS = ("tools", "system", "params")
+"""Of the head, in the order in which `RequestSent.head` holds their digests."""
 _RETRIES = 8
 """Lost races in a row before the conflict is reported: each means another writer got one append in between."""
 
@@ -226,14 +228,14 @@ def _starts_with(wire: Wire, pinned: RequestSent) -> bool:
 
 
 def _head_digest(wire: Wire) -> str:
-    return wire.head_digests["tools"] + wire.head_digests["system"]
+    return "".join(wire.head_digests[component] for component in _COMPONENTS)
 
 
 def _restored(pinned: RequestSent, wire: Wire) -> Pin:
     """The pin as the log has it. Bytes that render otherwise now (another kernel, another dialect) are seen: what the
     log stored does not follow from them, so none of them count as kept."""
-    size = len(pinned.head) // 2
-    head = {"tools": pinned.head[:size], "system": pinned.head[size:]}
+    size = len(pinned.head) // len(_COMPONENTS)
+    head = {name: pinned.head[place * size :][:size] for place, name in enumerate(_COMPONENTS)}
     end = pinned.body_messages
     if _head_digest(wire) == pinned.head:
         head = wire.head_digests

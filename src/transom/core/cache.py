@@ -6,6 +6,7 @@ declared tool change does not excuse a system change, a rewritten body does not 
 
     component    excused by
     tools        change:tools change:model change:provider change:mode resume
+    params       change:params change:model change:provider change:mode resume
     system       change:system change:model change:provider change:mode resume
     body         reset:*
 """
@@ -75,15 +76,17 @@ def check(pin: Pin | None, wire: Wire, declared: Sequence[str]) -> Verdict:
         return Verdict(kind="miss", reasons=("initial",), head_kept=False, kept=0)
     named: list[str] = []
     drifted: list[str] = []
-    for component in ("tools", "system"):
+    for component in ("tools", "system", "params"):
         if pin.head[component] != wire.head_digests[component]:
             why = _excuse(declared, _WHOLE | {f"change:{component}"})
             (named.extend(why) if why else drifted.append(_first_change(pin, wire, component)))
-    head_kept = not named and not drifted
+    head_kept = all(pin.head[component] == wire.head_digests[component] for component in ("tools", "system"))
     kept = common_prefix(pin.rolling, pin.messages, wire.rolling, wire.messages)
     if kept < pin.messages:
         why = [reason for reason in declared if reason.startswith("reset:")]
         (named.extend(why) if why else drifted.append(f"drift:message[{kept}]"))
+    if pin.head["params"] != wire.head_digests["params"]:
+        kept = 0  # tools and system may still be read, the messages behind them are keyed on it
     if drifted:
         return Verdict(kind="drift", reasons=tuple(drifted), head_kept=head_kept, kept=kept)
     if named:

@@ -16,7 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import msgspec
+
 from transom.core.state import NOTHING, Counts, Head, Item, State, add_counts
+from transom.core.surface import Surface, surface
 
 __all__ = ["Dialect", "Rendering", "Segment", "Wire", "common_prefix", "groups", "head_digests"]
 
@@ -90,7 +93,7 @@ class Rendering:
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
-        self._epoch = -1
+        self._shown: tuple[int, Surface] | None = None
         self._head: tuple[Segment, ...] = ()
         self._head_digests: dict[str, str] = {}
         self._clear(-1)
@@ -110,10 +113,11 @@ class Rendering:
     def wire(self, state: State, tail_text: str = "") -> Wire:
         """The request for `state` as it stands."""
         window = state.window
-        if state.head.epoch != self._epoch:
-            self._epoch = state.head.epoch
-            self._head = self._dialect.head(state.head)
-            self._head_digests = head_digests(self._head)
+        now = (state.head.epoch, surface(state))
+        if now != self._shown:
+            self._shown = now
+            self._head = self._dialect.head(_offered(state.head, now[1]))
+            self._head_digests = head_digests(self._head, now[1].forced)
         known: _Known = {}
         if window.opened != self._opened:
             known = self._known(0)
@@ -185,9 +189,18 @@ class Rendering:
             self._hasher.update(data)
 
 
-def head_digests(head: Sequence[Segment]) -> dict[str, str]:
-    """Per component (`tools`, `system`) one order-sensitive digest, and one per segment under its own name."""
-    found: dict[str, str] = {}
+def _offered(head: Head, now: Surface) -> Head:
+    """The head without the tools that are taken out."""
+    if not now.withheld:
+        return head
+    tools = tuple(tool for tool in head.tools if tool.name not in now.withheld)
+    return msgspec.structs.replace(head, tools=tools)
+
+
+def head_digests(head: Sequence[Segment], forced: str = "") -> dict[str, str]:
+    """Per component (`tools`, `system`, and `params`: what else the cache keys on) one order-sensitive digest, and one
+    per segment under its own name."""
+    found: dict[str, str] = {"params": hashlib.sha256(forced.encode()).hexdigest()}
     for component in ("tools", "system"):
         hasher = hashlib.sha256()
         for segment in head:
