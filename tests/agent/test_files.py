@@ -30,7 +30,7 @@ def test_pages_put_together_are_the_file(root: Path, call: Call) -> None:
     seen: list[str] = []
     while len(seen) < len(lines):
         page = call("read", path="a.txt", offset=len(seen) + 1).text.splitlines()
-        assert sum(map(len, page)) < 6300
+        assert sum(map(len, page)) < 5100
         seen.extend(line.split("\t", 1)[1] for line in page if "\t" in line)
     assert seen == lines
 

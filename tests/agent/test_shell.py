@@ -171,6 +171,32 @@ def test_ctrl_c_ends_the_command_and_goes_on_up(root: Path) -> None:
     assert is_gone(pid)
 
 
+def test_ctrl_c_at_any_moment_leaves_nothing_running(root: Path) -> None:
+    script = textwrap.dedent(
+        """
+        import os, random, signal, sys, threading
+        from pathlib import Path
+        from transom.adapters.sandbox import Unsandboxed
+        from transom.agent.shell import Run, run
+        stopped = 0
+        for n in range(60):
+            timer = threading.Timer(random.Random(n).uniform(0, 0.02), os.kill, (os.getpid(), signal.SIGINT))
+            try:
+                timer.start()
+                run(Path(sys.argv[1]), Unsandboxed(), Run(command="echo $$ >>pids; sleep 60"))
+            except KeyboardInterrupt:
+                stopped += 1
+            timer.join()
+        print(stopped)
+        """
+    )
+    done = subprocess.run([sys.executable, "-c", script, root], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "60\n"
+    begun = (root / "pids").read_text().split()
+    assert begun
+    assert all(is_gone(int(pid)) for pid in begun)
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -70,29 +70,29 @@ class Edit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     replace_all: Annotated[bool, Meta(description="Replace every place.")] = False
 
 
-def read(workspace: Workspace, args: Read, page_chars: int) -> Outcome:
-    """A page: whole lines from `offset`, at most `limit` and about `page_chars`, and how to read on."""
+def read(workspace: Workspace, args: Read, page_bytes: int) -> Outcome:
+    """A page: whole lines from `offset`, at most `limit` and `page_bytes`, and how to read on."""
     real = _file(workspace, args.path)
     shown: list[str] = []
-    number = room = 0
+    number, room = 0, page_bytes
     with real.open("rb") as file:
         _check_text(file, args.path)
         for number, line in enumerate(_lines(file), 1):
-            if number < args.offset:
-                continue
-            text = f"{number}\t{line}"
-            room += len(text) + 1
-            shown.append(text)
-            if len(shown) == args.limit or room >= page_chars:
-                break
+            if number >= args.offset:
+                text = f"{number}\t{line}"
+                room -= len(text.encode()) + 1
+                if shown and (room < 0 or len(shown) == args.limit):
+                    break
+                shown.append(text)
         total = number + _lines_left(file)
     if not total:
         return told("[an empty file]")
     if not shown:
         return failed(f"{args.path} has {total} lines; offset is {args.offset}. Read from a line that is there.")
-    if args.offset > 1 or number < total:
-        rest = f"; read on with offset={number + 1}" if number < total else ""
-        shown.append(f"[lines {args.offset}-{number} of {total}{rest}]")
+    last = args.offset + len(shown) - 1
+    if args.offset > 1 or last < total:
+        rest = f"; read on with offset={last + 1}" if last < total else ""
+        shown.append(f"[lines {args.offset}-{last} of {total}{rest}]")
     return told("\n".join(shown))
 
 

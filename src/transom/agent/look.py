@@ -61,7 +61,7 @@ class Grep(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ignore_case: bool = False
 
 
-def find(workspace: Workspace, args: Find, page_chars: int) -> Outcome:
+def find(workspace: Workspace, args: Find, page_bytes: int) -> Outcome:
     where = _place(workspace, args.path)
     ended, output, _ = _start(workspace, _lister(where), _LISTED_BYTES)
     names = [os.fsdecode(name).removeprefix("./") for name in output.split(b"\x00")[:-1]]
@@ -71,13 +71,13 @@ def find(workspace: Workspace, args: Find, page_chars: int) -> Outcome:
     late = "" if ended.end == "exit" else f" [only what was seen in {_SECONDS} s: name a folder in path]"
     if not found:
         return told(f"[no file below {args.path} matches {args.pattern}; {len(names)} were looked at{late}]")
-    shown = _page(found, page_chars)
+    shown = _page(found, page_bytes)
     if len(shown) < len(found):
         late += f"\n[{len(found)} files match, {len(shown)} are shown; narrow the pattern or the path]"
     return told("\n".join(shown) + late)
 
 
-def grep(workspace: Workspace, args: Grep, page_chars: int) -> Outcome:
+def grep(workspace: Workspace, args: Grep, page_bytes: int) -> Outcome:
     where = _place(workspace, args.path)
     note = ""
     if "\x00" in args.pattern + args.glob:
@@ -90,7 +90,7 @@ def grep(workspace: Workspace, args: Grep, page_chars: int) -> Outcome:
     late = "" if ended.end == "exit" else f"\n[only what was seen in {_SECONDS} s: name a folder in path]"
     if not found:
         return told(f"{note}[no line below {args.path} matches]{late}")
-    shown = _page([f"{name}:{number}:{text}" for name, number, text in found], page_chars)
+    shown = _page([f"{name}:{number}:{text}" for name, number, text in found], page_bytes)
     if len(shown) < len(found) or is_cut:
         files = len({name for name, _, _ in found})
         count = f"{'at least ' * is_cut}{len(found)} lines in {files} files match"
@@ -155,12 +155,12 @@ def _match(line: bytes) -> tuple[str, int, str] | None:
     return os.fsdecode(name).removeprefix("./"), int(number), shown
 
 
-def _page(lines: Sequence[str], page_chars: int) -> list[str]:
+def _page(lines: Sequence[str], page_bytes: int) -> list[str]:
     """The first lines that fit; at least one."""
-    room = page_chars
+    room = page_bytes
     shown: list[str] = []
     for line in lines:
-        room -= len(line) + 1
+        room -= len(line.encode(errors="replace")) + 1
         if room < 0 and shown:
             break
         shown.append(line)

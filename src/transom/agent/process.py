@@ -17,11 +17,13 @@ import os
 import selectors
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from types import FrameType
+from typing import Literal, Self
 
 from transom.agent.spool import Spool
 
@@ -58,31 +60,75 @@ def follow(
     """Run to the end, or end it. Raises `OSError` if it cannot start; whatever else is raised (Ctrl-C), nothing of the
     command is left running."""
     began = time.monotonic()
-    process = subprocess.Popen(
-        argv,
-        cwd=root,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    with process.stdout:
-        grace = _GRACE_SECONDS
-        try:
-            end = _watch(process, process.stdout.fileno(), spool, began + seconds, most_processes)
-            exit_code = process.returncode if end == "exit" else 0
-            grace = 0 if end == "processes" else grace  # a fork bomb would use it
-        finally:
-            _end(process, has_keeper=has_keeper, grace=grace)
-        _drain(process.stdout.fileno(), spool)
-    return Ended(end=end, exit_code=exit_code, seconds=time.monotonic() - began)
+    with _Interrupts() as interrupts:
+        process = subprocess.Popen(
+            argv,
+            cwd=root,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        with process.stdout:
+            tally = _Tally(process.pid, most_processes)
+            end: End = "time"
+            try:
+                end = _watch(
+                    process,
+                    output=process.stdout.fileno(),
+                    spool=spool,
+                    deadline=began + seconds,
+                    tally=tally,
+                    interrupts=interrupts,
+                )
+                exit_code = process.returncode
+            finally:
+                _end(process, has_keeper=has_keeper, is_gentle=end != "processes")  # a fork bomb would use the grace
+            _drain(process.stdout.fileno(), spool)
+    return Ended(end=end, exit_code=exit_code or 0, seconds=time.monotonic() - began)
 
 
-def _watch(process: subprocess.Popen[bytes], output: int, spool: Spool, deadline: float, most: int) -> End:
+class _Interrupts:
+    """Keeps Ctrl-C from striking where a process has been started and is not yet held, or while it is being ended: the
+    handler that was there (the default one raises) is called at the next `deliver`, or after the end."""
+
+    def __init__(self) -> None:
+        self._handler: Callable[[int, FrameType | None], object] | None = None
+        self._pending: tuple[int, FrameType | None] | None = None
+
+    def __enter__(self) -> Self:
+        handler = signal.getsignal(signal.SIGINT)
+        if callable(handler) and threading.current_thread() is threading.main_thread():
+            self._handler = handler
+            signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        if self._handler is not None:
+            signal.signal(signal.SIGINT, self._handler)
+        self.deliver()
+
+    def deliver(self) -> None:
+        pending, self._pending = self._pending, None
+        if pending is not None and self._handler is not None:
+            self._handler(*pending)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._pending = (number, frame)
+
+
+def _watch(
+    process: subprocess.Popen[bytes],
+    *,
+    output: int,
+    spool: Spool,
+    deadline: float,
+    tally: _Tally,
+    interrupts: _Interrupts,
+) -> End:
     """Read until the first process is gone or must be ended. A child that keeps the output open keeps nobody."""
-    tally = _Tally(process.pid, most)
     with selectors.DefaultSelector() as selector:
         selector.register(output, selectors.EVENT_READ)
         while process.poll() is None:
@@ -94,6 +140,7 @@ def _watch(process: subprocess.Popen[bytes], output: int, spool: Spool, deadline
                     spool.add(data)
                 else:
                     selector.unregister(output)
+            interrupts.deliver()
             now = time.monotonic()
             if now >= deadline:
                 return "time"
@@ -142,16 +189,16 @@ def _drain(output: int, spool: Spool) -> None:
             spool.add(data)
 
 
-def _end(process: subprocess.Popen[bytes], *, has_keeper: bool, grace: float) -> None:
-    if has_keeper and not grace:
+def _end(process: subprocess.Popen[bytes], *, has_keeper: bool, is_gentle: bool) -> None:
+    if has_keeper and not is_gentle:
         _signal_group(process.pid, signal.SIGKILL)
     family = _descendants(process.pid)
-    if process.poll() is None and grace:
+    if process.poll() is None and is_gentle:
         for pid in family:
             _signal(pid, signal.SIGTERM)
         if not has_keeper or not family:
             _signal_group(process.pid, signal.SIGTERM)
-        _wait(process, grace)
+        _wait(process, _GRACE_SECONDS)
         family |= _descendants(process.pid)
     _signal_group(process.pid, signal.SIGKILL)
     for pid in family:
