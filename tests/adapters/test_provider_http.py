@@ -111,6 +111,21 @@ def test_what_was_shown_of_a_broken_answer_is_called_void() -> None:
     assert [text.strip() for text in shown] == ["hel", "[the answer broke off; asking again]", "hel", "lo"]
 
 
+def test_nothing_is_asked_again_after_the_last_try() -> None:
+    shown: list[str] = []
+    with Loopback(Canned(body=CHAT[:120], is_cut=True)) as server, pytest.raises(Unavailable):
+        shown.extend(one.text for one in provider(server).send(ask()) if isinstance(one, Delta))
+    assert len(server.asked) == 6
+    assert sum("asking again" in text for text in shown) == 5
+
+
+def test_a_server_on_this_machine_is_not_asked_through_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(variable, "http://127.0.0.1:9")
+    with Loopback(Canned(body=CHAT)) as server:
+        assert reply_of(provider(server).send(ask())).stop_reason == "stop"
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_stream_that_always_breaks_ends_in_unavailable_after_the_last_try(name: str) -> None:
     with Loopback(Canned(body=STREAMS[name][:150], is_cut=True)) as server, pytest.raises(Unavailable) as caught:

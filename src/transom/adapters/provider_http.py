@@ -14,7 +14,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Self
@@ -32,6 +32,8 @@ __all__ = ["Endpoint", "HttpProvider", "Patience"]
 
 _TIMEOUT = httpx2.Timeout(connect=15, read=600, write=60, pool=15)
 """Seconds. A model may think for minutes before its first byte where it is not streamed."""
+_NEAR = frozenset({"localhost", "127.0.0.1", "::1"})
+"""A server on this machine is never behind the proxy that the environment names."""
 _EVENT_BYTES = 64 * 1024 * 1024
 """The last event of a Responses stream repeats the whole answer."""
 _BROKEN_OFF = "\n[the answer broke off; asking again]\n"
@@ -68,6 +70,8 @@ class _Setback:
     """Seconds the provider asks to wait."""
     is_final: bool = False
     """The provider says that a retry is pointless."""
+    has_shown: bool = False
+    """Some of the answer went out before it failed."""
 
 
 class HttpProvider:
@@ -84,7 +88,8 @@ class HttpProvider:
         self._endpoint = endpoint
         self._patience = patience or Patience()
         self._url = endpoint.base_url.rstrip("/") + api.path
-        self._client = httpx2.Client(timeout=_TIMEOUT)
+        is_near = httpx2.URL(self._url).host in _NEAR
+        self._client = httpx2.Client(timeout=_TIMEOUT, trust_env=not is_near)
 
     @property
     def dialect(self) -> Dialect:
@@ -111,26 +116,26 @@ class HttpProvider:
             wait = self._wait(outcome, attempt)
             if wait is None:
                 raise self._error(outcome.failure, attempt)
+            if outcome.has_shown:
+                yield Delta(kind="text", text=_BROKEN_OFF)
             self._patience.sleep(wait)
 
     def _tried(self, body: bytes) -> Generator[Delta, None, Reply | _Setback]:
-        """One request. What was shown of an answer that then failed is said to be void."""
+        """One request, whatever becomes of it."""
         has_shown = False
+        answer = self._answered(body)
         try:
-            answer = self._answered(body)
             while True:
-                try:
-                    delta = next(answer)
-                except StopIteration as end:
-                    outcome: Reply | _Setback = end.value
-                    break
+                delta = next(answer)
                 has_shown = True
                 yield delta
+        except StopIteration as end:
+            outcome: Reply | _Setback = end.value
         except httpx2.RequestError as error:
-            outcome = _Setback(failure=Failure(kind="unavailable", message=_trouble(error)))
-        if isinstance(outcome, _Setback) and has_shown and is_passing(outcome.failure):
-            yield Delta(kind="text", text=_BROKEN_OFF)
-        return outcome
+            outcome = _cut(_trouble(error))
+        finally:
+            answer.close()
+        return outcome if isinstance(outcome, Reply) else replace(outcome, has_shown=has_shown)
 
     def _answered(self, body: bytes) -> Generator[Delta, None, Reply | _Setback]:
         headers = {"content-type": "application/json", **self._api.headers(self._endpoint.key)}
