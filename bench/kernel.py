@@ -38,7 +38,7 @@ from transom.core.budget import limits
 from transom.core.event import BlockReplaced, Draft, ModelReplied, SessionOpened, ToolReturned, WindowOpened
 from transom.core.policy import PRESETS, Policy
 from transom.core.state import NOTHING, add_counts, counts_of
-from transom.core.wire import Rendering
+from transom.core.wire import Rendering, Wire
 from transom.ports import Counter, Log, Snapshots
 from transom.session import Rules, Session
 
@@ -146,10 +146,10 @@ def pairs_of(drafts: Iterator[Draft], number: int) -> list[list[Draft]]:
 
 def ours(session: Session, pair: Sequence[Draft]) -> bytes:
     """One step: what came back is counted, appended and folded; boundary, request, and its bytes."""
-    return b"".join(_segments(session, pair))
+    return b"".join(_segmented(session, pair).segments())
 
 
-def _segments(session: Session, pair: Sequence[Draft]) -> list[bytes]:
+def _segmented(session: Session, pair: Sequence[Draft]) -> Wire:
     measure = session.rules.counter.measure
     for draft in pair:
         fact = draft.fact
@@ -158,7 +158,7 @@ def _segments(session: Session, pair: Sequence[Draft]) -> list[bytes]:
             measure(_counted(block))  # at admission; the block's own count is the same number
         session.append(fact, uuid=draft.uuid, at=draft.at)
     session.boundary()
-    return session.request().wire.segments()
+    return session.request().wire
 
 
 def _same(session: Session) -> None:
@@ -317,7 +317,7 @@ def _growth(sizes: Sequence[int], seed: int) -> Figure:
         drafts = conversation(10_000, seed + 1)
         for _ in range(_ROUNDS):
             pairs = pairs_of(drafts, _STEPS)
-            samples.append(cpu(lambda pairs=pairs, session=session: [_segments(session, pair) for pair in pairs]))  # type: ignore[misc]
+            samples.append(cpu(lambda pairs=pairs, session=session: [_segmented(session, pair) for pair in pairs]))  # type: ignore[misc]
         _same(session)
         points.append((size, median(samples) / _STEPS))
     slope = exponent(points)
