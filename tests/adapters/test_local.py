@@ -23,6 +23,7 @@ from transom.adapters.local_form import CHARS_A_TOKEN, form, read_answer
 from transom.core.block import Image, Opaque, Text, Thought, ToolCall, ToolResultRaw
 from transom.core.event import HostSaid, ModelReplied, Tool, ToolReturned
 from transom.core.evidence import parse
+from transom.core.surface import HOST_TOOLS
 from transom.errors import BadInput, Overflow, ProviderError, Unavailable, UsageError
 from transom.ports import Outgoing, Reply
 from transom.testing.conformance import COUNTER_CASES, CounterCase
@@ -41,32 +42,7 @@ READ = Tool(
 BRIEF = Tool(
     name="brief", schema='{"type":"object","properties":{"a":{"type":"string","maxLength":9}},"required":["a"]}'
 )
-LISTED = {"type": "array", "items": STRING}
-HANDOFF = {
-    "requirements": {
-        "type": "array",
-        "items": {"type": "object", "properties": {"text": STRING, "source": STRING}, "required": ["text", "source"]},
-    },
-    "inferences": LISTED,
-    "conflicts": LISTED,
-    "unverified": LISTED,
-}
-FILE = {"path": STRING, "role": {"enum": ["spec", "test", "other"]}, "note": STRING}
-NEW_CONTEXT = Tool(
-    name="new_context",
-    description="Hand over to a new window.",
-    schema=json.dumps({
-        "type": "object",
-        "properties": {
-            "handoff": {"type": "object", "properties": HANDOFF, "required": list(HANDOFF)},
-            "related_files": {
-                "type": "array",
-                "items": {"type": "object", "properties": FILE, "required": ["path", "role", "note"]},
-            },
-        },
-        "required": ["handoff", "related_files"],
-    }),
-)  # fmt: skip
+(NEW_CONTEXT,) = (tool for tool in HOST_TOOLS if tool.name == "new_context")
 
 
 def talk(*tools: Tool) -> Talk:
@@ -106,8 +82,9 @@ def test_tools_are_shown_as_signatures_and_answers_as_they_were_filled_in() -> N
         'Answer with one JSON object: {"tool": NAME, "arguments": {...}} to use a tool, {"say": TEXT} when the task is '
         "done. Tools:\n- read(path: string, start?: integer): Read a file.\n"
         "- new_context(handoff: {requirements: [{text: string, source: string}], inferences: [string], conflicts: "
-        "[string], unverified: [string]}, related_files: [{path: string, role: spec|test|other, note: string}]): "
-        "Hand over to a new window."
+        "[string], unverified: [string]}, related_files: [{path: string, role: spec|decision|implementation|test|handoff|"
+        "other, note: string}]): Hand over to a new, clean window. It takes effect after this step. Everything stays in "
+        "durable storage."
     )
     assert user == {"role": "user", "content": "Read a.py."}
     answers = '{"say": "I look."}\n{"tool": "read", "arguments": {"path": "a.py"}}'

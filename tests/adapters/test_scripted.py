@@ -8,16 +8,25 @@ from pathlib import Path
 
 import pytest
 
+from transom.adapters import local_dialect, provider_openai_chat, provider_openai_responses
 from transom.adapters.provider_anthropic import DIALECT
+from transom.adapters.provider_writing import Reach
 from transom.adapters.scripted import ScriptedProvider
 from transom.adapters.scripted_format import read_script, script_of
 from transom.core.block import Text, Thought, ToolCall
-from transom.core.event import HostSaid, Seed, Tool, ToolReturned, Usage, WindowOpened
+from transom.core.event import EpochOpened, HostSaid, Section, Seed, Tool, ToolReturned, Usage, WindowOpened
 from transom.core.evidence import parse
+from transom.core.wire import Dialect
 from transom.errors import BadInput, HandoffRefused, Overflow, ProviderError, Unavailable, UsageError
 from transom.ports import Delta
 from transom.testing.conformance_provider import PROVIDER_CASES, ProviderCase, Talk, answer
 
+DIALECTS = (
+    DIALECT,
+    provider_openai_chat.dialect(Reach()),
+    provider_openai_responses.dialect(Reach()),
+    local_dialect.DIALECT,
+)
 HANDOFF = {"requirements": [{"text": "keep the API", "source": "{user}"}], "inferences": ["done {i}"]}
 NEW_CONTEXT = Tool(name="new_context", schema='{"type":"object","properties":{"handoff":{},"related_files":{}}}')
 READ = Tool(name="read", schema='{"type":"object","properties":{"file_path":{"type":"string"}}}')
@@ -38,13 +47,52 @@ def calls(provider: ScriptedProvider, said: Talk, **more: object) -> list[ToolCa
     return [block for block in reply.blocks if isinstance(block, ToolCall)]
 
 
-def reads(path: str = "a.py") -> dict[str, object]:
+def reads(path: str = "a.py") -> dict[str, list[dict[str, object]]]:
     return {"call": [{"tool": "read", "arguments": {"path|file_path": path}}]}
 
 
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
 @pytest.mark.parametrize("case", PROVIDER_CASES, ids=lambda case: case.__name__)
-def test_a_scripted_model_keeps_its_port(case: ProviderCase) -> None:
-    case(lambda: play({"thought": "hm\nhm", "say": "one\ntwo", "times": 0, **reads()}))
+def test_a_scripted_model_keeps_its_port(case: ProviderCase, dialect: Dialect) -> None:
+    script = script_of({"step": [{"thought": "hm\nhm", "say": "one\ntwo", "times": 0, **reads()}]})
+    case(lambda: ScriptedProvider(script, dialect))
+
+
+def script_sees(said: Talk, dialect: Dialect, words: str) -> bool:
+    said.say(EpochOpened(sections=(Section(key="a", text="brief and exact"), Section(key="b", text='{"a": "b"}'))))
+    script = script_of({"reaction": [{"when": {"shown": words}, "say": "seen"}], "step": [{"say": "not seen"}]})
+    return answer(ScriptedProvider(script, dialect), said.outgoing()).blocks == (Text(text="seen"),)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+def test_a_script_plays_the_same_in_every_dialect(dialect: Dialect) -> None:
+    """Parallel results, a reminder, a new window: seen once each, whatever the wire form."""
+    script = script_of({
+        "take": {"user": r"message_uuid: (u\d+)"},
+        "step": [{"say": "I look.", "call": [*reads()["call"], {"tool": "/^new_/"}]}, {"say": "work", "times": 0}],
+        "reaction": [
+            {"when": {"text": "E17.*\nE18|E18"}, "say": "Both failed for {user}."},
+            {"when": {"text": "hand over", "offered": "^new_context$"}, "say": "I hand over."},
+            {"when": {"opened": True}, "say": "A new window."},
+        ],
+    })  # fmt: skip
+    provider, said = ScriptedProvider(script, dialect), Talk(dialect, tools=(READ, NEW_CONTEXT))
+    heard = []
+    said.user("[message_uuid: u2] Fix it.")
+    for number in range(8):
+        reply = answer(provider, said.outgoing())
+        heard.append(next(block.text for block in reply.blocks if isinstance(block, Text)))
+        said.take(reply, f"E1{7 + number}\nE18")
+        said.say(HostSaid(kind="reminder", blocks=(Text(text="hand over" if number == 2 else "go"),)))
+        if number == 5:
+            seed = Seed(role="host", blocks=(Text(text="Previous context is available in durable storage."),))
+            said.say(WindowOpened(cause="model", generation=1, seed=(seed,)))
+        if not number:
+            (call, _) = (block for block in reply.blocks if isinstance(block, ToolCall))
+            assert call.arguments == '{"file_path": "a.py"}'
+    assert script_sees(said, dialect, "brief and exact")
+    assert script_sees(said, dialect, r'\{"a": "b"\}')
+    assert heard == ["I look.", "Both failed for u2.", "work", "I hand over.", "work", "work", "A new window.", "work"]
 
 
 def test_steps_are_played_in_order_one_a_request() -> None:

@@ -135,7 +135,7 @@ def shown_tools(wire: Wire) -> list[Shown]:
 
 def messages(wire: Wire) -> bytes:
     """The JSON list of chat messages. The tail joins the last message: some templates refuse two of one role in a row.
-    Withheld tools stay in it: what may not be called is not in the form, and the cache keeps its prefix."""
+    All tools of the head are shown; what may not be called now is not in the form, which costs no cache."""
     tools = [f"- {_signature(tool)}" for tool in shown_tools(wire)]
     sections = [_MESSAGE.decode(segment.data)["text"] for segment in wire.head if segment.name.startswith("system:")]
     system = "\n".join((*sections, *((_ORDER, *tools) if tools else ())))

@@ -40,7 +40,7 @@ import msgspec
 from transom.adapters.scripted_format import Call, Placed, Reported, Script, When, fill
 from transom.core.block import Text, Thought, ToolCall
 from transom.core.event import Usage
-from transom.core.wire import Dialect
+from transom.core.wire import Dialect, Segment
 from transom.errors import BadInput, Overflow, ProviderError, Unavailable, UsageError
 from transom.ports import Delta, Outgoing, Reply
 
@@ -106,9 +106,10 @@ class _Seen:
     @cached_property
     def shown(self) -> str:
         """All text of the request, in its order."""
-        data = [segment.data for segment in self._wire.head]
-        data.extend(self._wire.body[: self._wire.messages])
-        return "\n".join((*(word for one in data for word in _words(_items(one))), self._wire.tail_text))
+        body = self._wire.body[: self._wire.messages]
+        found = [word for segment in self._wire.head for word in _head_words(segment)]
+        found.extend(word for data in body for word in _words(_items(data)))
+        return "\n".join((*found, self._wire.tail_text))
 
     @property
     def is_opened(self) -> bool:
@@ -309,6 +310,14 @@ def _properties(tool: bytes) -> frozenset[str]:
 def _items(data: bytes) -> list[dict[str, object]]:
     """A segment's JSON objects; a group of results is several messages in some dialects."""
     return msgspec.json.decode(b"[%b]" % data, type=list[dict[str, object]])
+
+
+def _head_words(segment: Segment) -> list[str]:
+    """Some dialects write a section as the inside of one JSON string."""
+    try:
+        return _words(_items(segment.data))
+    except msgspec.DecodeError:
+        return [msgspec.json.decode(b'"%b"' % segment.data, type=str)]
 
 
 def _asks(item: dict[str, object]) -> bool:
