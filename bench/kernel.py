@@ -135,7 +135,7 @@ def pairs_of(drafts: Iterator[Draft], number: int) -> list[list[Draft]]:
     """The next calls, each with its result."""
     pairs: list[list[Draft]] = []
     for draft in drafts:
-        if isinstance(draft.fact, ModelReplied):
+        if isinstance(draft.fact, ModelReplied) and draft.fact.stop_reason == "tool_use":
             pairs.append([draft])
         elif isinstance(draft.fact, ToolReturned):
             pairs[-1].append(draft)

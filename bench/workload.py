@@ -28,6 +28,7 @@ _CJK = "上下文窗口压缩模型缓存事件日志检查点边界摘要预算
 _RESULTS = (
     1500  # different results of a conversation, about 5 MB; a longer one tells them again, so that it can be made
 )
+_TURN = 102  # a user's words, fifty calls and results, an answer
 _FILES = 400  # of the repository that a conversation is about
 _SIGMA = 0.9  # the spread of tool results: the 90th percentile is about five times the median, as in recorded sessions
 
@@ -48,7 +49,7 @@ def events(count: int, seed: int = 1, mean: int = 1700) -> list[Draft]:
 
 def conversation(count: int, seed: int = 1, mean: int = 1700, *, reports: bool = True) -> Iterator[Draft]:
     """`count` drafts without an opening: a user's words, then calls each followed by its result, all counted, and after
-    fifty of those a user's again. With `reports` each
+    fifty of those an answer. With `reports` each
     reply reports the prompt of a window that holds all before it."""
     rng = random.Random(seed)
     measure = open_counter().measure
@@ -58,9 +59,14 @@ def conversation(count: int, seed: int = 1, mean: int = 1700, *, reports: bool =
     call_id = ""
     for number in range(count):
         fact: Fact
-        if number % 101 == 0:
+        if number % _TURN == 0:
             said = _prose(rng, 400)
             fact = UserSaid(blocks=(Text(text=said, tokens=measure(said).tokens),))
+        elif number % _TURN == _TURN - 1:
+            said = _prose(rng, 120)
+            fact = ModelReplied(
+                blocks=(Text(text=said, tokens=measure(said).tokens),), model="bench", stop_reason="end_turn"
+            )
         elif not call_id:
             call_id = f"call_{number}"
             said, arguments = _prose(rng, 120), json.dumps({"path": rng.choice(paths), "start": rng.randrange(900)})

@@ -115,7 +115,7 @@ class _Desk:
     def dispose(self) -> None:
         words = self.state.words
         answered = self.state.answered_through
-        if len(words) > 1 and words[-1].seq > answered:
+        if len(words) > 1 and words[-1].seq > answered > words[0].seq:
             self.facts.extend(
                 UserDisposed(seq=said.seq, disposition="answered", by=answered)
                 for said in words[:-1]
