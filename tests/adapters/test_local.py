@@ -275,8 +275,9 @@ def test_an_answer_that_the_limit_cuts_is_words_and_says_so(filling: LocalModel)
     assert isinstance(reply.blocks[0], Text)
 
 
-def test_the_same_window_gets_the_same_answer(filling: LocalModel) -> None:
-    provider = LocalProvider(filling)
+@pytest.mark.parametrize("temperature", [0.0, 2.0])
+def test_the_same_window_gets_the_same_answer(filling: LocalModel, temperature: float) -> None:
+    provider = LocalProvider(filling, temperature=temperature)
     first, second = (answer(provider, talk(READ).outgoing()) for _ in range(2))
     assert (first.blocks, first.response_id) == (second.blocks, second.response_id)
 

@@ -7,6 +7,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from transom.adapters import local_dialect, provider_openai_chat, provider_openai_responses
 from transom.adapters.provider_anthropic import DIALECT
@@ -428,6 +430,32 @@ def test_toml_and_json_give_the_same_script(tmp_path: Path) -> None:
 def test_a_wrong_script_names_file_step_and_field(found: object, words: str) -> None:
     with pytest.raises(BadInput, match=words):
         script_of(found, name="s")
+
+
+_KEYS = st.sampled_from(
+    ["step", "call", "do", "times", "when", "text", "tool", "say", "raw", "fail", "usage", "take", "x"]
+)
+_LEAVES = st.one_of(st.none(), st.booleans(), st.integers(-2, 3), st.sampled_from(["", "(", "a", "/(/", "429", "none"]))
+_JSON = st.recursive(
+    _LEAVES, lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(_KEYS, inner, max_size=4))
+)
+
+
+@given(_JSON, _JSON)
+def test_whatever_is_given_as_a_script_is_one_or_is_refused(step: object, rest: object) -> None:
+    for found in (
+        step,
+        {"step": [step]},
+        {"step": [step], "reaction": [rest]},
+        {"step": [{"say": "a", "call": [rest]}]},
+    ):
+        try:
+            made = script_of(found, name="s")
+        except BadInput as error:
+            refused = str(error)
+        else:
+            refused = "" if made.steps or made.reactions else "neither a step nor a reaction"
+        assert refused == "" or refused.startswith("s: ")
 
 
 def test_a_file_that_is_no_script_is_named(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ class LocalModel:
         self.ask("/completion", b'{"prompt":"a","n_predict":1,"cache_prompt":false}').read()
 
     def close(self) -> None:
-        """Free the weights and the port."""
+        """Free the weights and the port. An answer that is still read is closed first: the server waits for it."""
         self._server = None
 
     def tokens(self, text: str, *, is_prompt: bool = False) -> int:
@@ -138,10 +138,12 @@ class LocalModel:
 
 
 class LocalProvider:
-    """Asks a `LocalModel`. An answer is one call, or words."""
+    """Asks a `LocalModel`. An answer is one call, or words. A `temperature` above 0 helps a small model out of a loop;
+    its chance is seeded, so the same window still gets the same answer."""
 
-    def __init__(self, model: LocalModel) -> None:
+    def __init__(self, model: LocalModel, *, temperature: float = 0.0) -> None:
         self._model = model
+        self._temperature = temperature
 
     @property
     def dialect(self) -> Dialect:
@@ -159,7 +161,8 @@ class LocalProvider:
         if room <= 0:
             raise Overflow(f"the prompt is {prompt} tokens, the window of {model.name} {model.context_limit}")
         tools = [tool for tool in shown_tools(request.wire) if tool.name not in request.withheld]
-        body = _body(request, room, form(tools, forced=request.forced_tool, room_tokens=room) if tools else None)
+        schema = form(tools, forced=request.forced_tool, room_tokens=room) if tools else None
+        body = _body(request, room, schema, self._temperature)
         said: list[str] = []
         stop, usage = "", None
         with closing(model.ask("/v1/chat/completions", body)) as answer:
@@ -229,10 +232,11 @@ def _serve(file: Path, context_limit: int, threads: int, key: str) -> _Server:
     return server
 
 
-def _body(request: Outgoing, room: int, schema: Schema | None) -> bytes:
+def _body(request: Outgoing, room: int, schema: Schema | None, temperature: float) -> bytes:
     rest: dict[str, object] = {
         "max_tokens": room,
-        "temperature": 0,
+        "temperature": temperature,
+        "seed": 1,
         "cache_prompt": True,
         "stream": True,
         "stream_options": {"include_usage": True},
