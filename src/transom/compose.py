@@ -111,9 +111,9 @@ def policy(file: Path) -> Policy:
     return load_policy(file)
 
 
-def dialect_for(provider: str = "", model: str = "") -> Dialect:  # noqa: ARG001 - one dialect so far
-    """How requests to a provider look on the wire. There is one renderer so far; a replay compares its bytes with
-    themselves only, so the verdicts are the same under any."""
+def dialect_for(provider: str = "", model: str = "") -> Dialect:  # noqa: ARG001 - see below
+    """How a replay's requests look on the wire, whatever provider was recorded: it compares its bytes with themselves
+    only, so the verdicts are the same under any dialect. A live session takes its provider's own."""
     return provider_anthropic.DIALECT
 
 

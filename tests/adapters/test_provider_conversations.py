@@ -24,6 +24,7 @@ from transom.core.event import EpochOpened, ModelReplied, Section, Tool
 from transom.errors import Overflow, ProviderError, Unavailable
 from transom.ports import Outgoing, Reply
 from transom.testing.builders import Story, rules
+from transom.testing.conformance_provider import PROVIDER_CASES, ProviderCase
 
 NAMES = ("compatible-anthropic", "compatible", "compatible-responses")
 PARAMS = {
@@ -171,6 +172,17 @@ def _shown(reply: Reply) -> list[str]:
 
 
 CALM = [["First I look.", "ls"], ["cat a", "cat b"], ["make"], ["Done: é 完成."]]
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("case", PROVIDER_CASES, ids=lambda case: case.__name__)
+def test_the_kit_of_the_port_passes(server: Server, case: ProviderCase, name: str, is_streamed: bool) -> None:
+    steps = [{"say": "I look.", "read": "a.py"}, {"read": "b.py"}, {"text": "It adds."}]
+    server.play(think=True, lanes={"main": steps})
+    with ExitStack() as kept:
+        case(lambda: kept.enter_context(Talk(server, name, is_streamed=is_streamed).provider))
+
 
 FAULTS: dict[str, Mapping[str, Any]] = {
     "429": {"kind": "429", "retry_after": 3, "times": 2},
