@@ -20,7 +20,7 @@ MODULES = sorted(path.relative_to(SRC).as_posix() for path in SRC.rglob("*.py"))
 CORE = [module for module in MODULES if module.startswith("core/") and module != "core/__init__.py"]
 
 _INNER = {"errors", "core", "ports"}
-_DRIVERS = {"session", "agent", "loop", "flow", "compose"}
+_DRIVERS = {"measuring", "hosting", "session", "agent", "loop", "flow", "compose"}
 _EDGES = {"lab", "viewer", "gateway", "mcp", "integrations"}
 # Room -> the rooms it may import, besides itself.
 ALLOWED = {
@@ -28,8 +28,10 @@ ALLOWED = {
     "core": {"errors"},
     "ports": {"errors", "core"},
     "adapters": _INNER,
-    "importers": _INNER,
-    "session": _INNER,
+    "measuring": _INNER,
+    "hosting": _INNER,
+    "importers": _INNER | {"measuring"},
+    "session": _INNER | {"measuring", "hosting"},
     "agent": _INNER | {"session"},
     "loop": _INNER | {"session", "agent"},
     "flow": _INNER | {"session", "agent"},

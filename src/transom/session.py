@@ -1,8 +1,9 @@
 """The shell around the kernel: the only caller of `core` and ports together.
 
-    append    facts get their place in the log and are folded
+    append    facts are weighed, get their place in the log and are folded
     boundary  what `before_step` decides is appended as one
     request   state -> wire, checked against the pin; the verdict is appended before anything is sent
+    step      all of it: boundary, request, send, run what the model called, each result as it comes
 
 A session belongs to one thread. Another writer on the same session makes an append fail with `SequenceConflict`; the
 session then reads what was appended, folds it, decides again and retries, so that a decision is always made on the
@@ -13,27 +14,48 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import msgspec
 
 from transom.core import gssc
+from transom.core.block import ToolCall
 from transom.core.boundary import before_step, prompt_tokens
 from transom.core.budget import Limits
-from transom.core.cache import Pin, Verdict, check, pin_of
-from transom.core.event import Draft, Event, Fact, RequestSent, SessionOpened, WindowOpened
+from transom.core.cache import Pin, Verdict, check, head_digest, pin_of, restored, starts_with
+from transom.core.canon import plain_text
+from transom.core.event import (
+    Draft,
+    Effect,
+    Event,
+    Fact,
+    ModelReplied,
+    RequestFailed,
+    RequestSent,
+    SessionOpened,
+    ToolDispatched,
+    ToolReturned,
+    WindowOpened,
+)
+from transom.core.evidence import Files
 from transom.core.policy import Policy
 from transom.core.projection import fold, project
 from transom.core.state import State
+from transom.core.surface import NEW_CONTEXT, surface, withheld_refusal
 from transom.core.wire import Dialect, Rendering, Wire
-from transom.errors import SequenceConflict, UsageError
-from transom.ports import Counter, Log, Snapshots
+from transom.errors import Overflow, ProviderError, SequenceConflict, Unavailable, UsageError
+from transom.hosting import Desk, is_hosted, refused
+from transom.measuring import Scale
+from transom.ports import Counter, Delta, Log, Outgoing, Provider, Reply, Snapshots, Tools
 
-__all__ = ["Prepared", "Rules", "Session"]
+__all__ = ["Prepared", "Rules", "Session", "Stepped", "World"]
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(State)
-_COMPONENTS = ("tools", "system", "params")
-"""Of the head, in the order in which `RequestSent.head` holds their digests."""
+_UNKNOWN = (
+    "The process ended while this ran: whether it took effect is not known. Look at the present state before you "
+    "repeat it."
+)
 _RETRIES = 8
 """Lost races in a row before the conflict is reported: each means another writer got one append in between."""
 
@@ -60,6 +82,28 @@ class Prepared:
     tail_tokens: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """What a live session acts on. `show` is told pieces of the answer as they stream, `told` every appended event."""
+
+    provider: Provider
+    tools: Tools
+    files: Files
+    model: str
+    max_output_tokens: int
+    show: Callable[[Delta], None] = lambda _: None
+    told: Callable[[Event], None] = lambda _: None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stepped:
+    """One step's outcome. The turn is over when the model called nothing and was free to."""
+
+    prepared: Prepared
+    reply: ModelReplied
+    is_turn_over: bool
+
+
 class Session:
     """One session: its log, its state, and the rules it runs under."""
 
@@ -73,6 +117,7 @@ class Session:
         self._pin: Pin | None = None
         self._pin_seq = 0
         self._tailed: tuple[int, Rules, str, int] | None = None
+        self._scale = Scale(rules.counter)
 
     @classmethod
     def start(
@@ -95,14 +140,15 @@ class Session:
         return self.state.session_id
 
     def append(self, *facts: Fact, uuid: str = "", at: int | None = None) -> tuple[Event, ...]:
-        """Append `facts` as one and fold them. `uuid` and `at` are for facts that have their own (replies, imports).
+        """Append `facts` as one and fold them; blocks without a count are counted. `uuid` and `at` are for facts that
+        have their own (replies, imports).
 
         Raises `SequenceConflict` if other writers win `_RETRIES` times in a row.
         """
         if uuid and len(facts) != 1:
             raise UsageError(f"uuid {uuid} names one fact, not {len(facts)}; append them one by one")
         now = self.rules.clock() if at is None else at
-        drafts = tuple(Draft(fact=fact, uuid=uuid or self.rules.ids(), at=now) for fact in facts)
+        drafts = tuple(Draft(fact=self._scale.weigh(fact), uuid=uuid or self.rules.ids(), at=now) for fact in facts)
         return self._retried(lambda: drafts)
 
     def boundary(self, *, model_hands_over: bool = False) -> tuple[Event, ...]:
@@ -137,6 +183,114 @@ class Session:
             self._pin, self._pin_seq = pin_of(prepared.wire), self.state.pin_seq
         return prepared
 
+    # -- a live model
+
+    def step(self, world: World) -> Stepped:
+        """One step: boundary, request, answer, and what the answer calls. Every line may be the last of a process:
+        `resume` goes on from what is in the log.
+
+        Raises `OverBudget`, and `ProviderError` when the other side failed for good; both are in the log.
+        """
+        for may_recover in (True, False):
+            self._told(world, self.boundary(model_hands_over=True))
+            prepared = self.request()
+            narrowed = surface(self.state)
+            try:
+                reply = self._answer(world, prepared)
+                break
+            except Overflow as problem:
+                self._failed(world, "overflow", problem)
+                if not may_recover:
+                    raise
+            except ProviderError as problem:
+                self._failed(world, "unavailable" if isinstance(problem, Unavailable) else "invalid", problem)
+                if not may_recover or narrowed.allowed is None or isinstance(problem, Unavailable):
+                    raise  # a refused request of the fallback stage leads to a rollover by code instead
+        self._settle(world, reply)
+        calls = any(isinstance(block, ToolCall) for block in reply.blocks)
+        return Stepped(prepared=prepared, reply=reply, is_turn_over=not calls and narrowed.allowed is None)
+
+    def resume(self, world: World) -> None:
+        """Settle the calls a dead process left open: what was never started, or only reads, is run; what may have had
+        its effect is told to the model as of unknown outcome."""
+        opened = self.state.window.calls
+        reply = next((item for item in reversed(self.state.window.items) if item.role == "assistant"), None)
+        calls = [block for block in reply.blocks if isinstance(block, ToolCall)] if reply else []
+        left = [call for call in calls if call.call_id in opened]
+        unknown = [call for call in left if call.call_id in self.state.dispatched and _acts(world.tools.effect(call))]
+        for call in unknown:
+            self._told(world, self.append(refused(call, _UNKNOWN)))
+        if reply is not None:
+            self._run(world, [call for call in left if call not in unknown], reply.seq)
+
+    def _answer(self, world: World, prepared: Prepared) -> ModelReplied:
+        now = surface(self.state)
+        request = Outgoing(
+            wire=prepared.wire,
+            model=world.model,
+            max_output_tokens=world.max_output_tokens,
+            forced_tool=now.forced,
+            withheld=now.withheld,
+        )
+        for piece in world.provider.send(request):
+            if isinstance(piece, Reply):
+                return ModelReplied(
+                    blocks=piece.blocks,
+                    model=piece.model,
+                    stop_reason=piece.stop_reason,
+                    usage=piece.usage,
+                    response_id=piece.response_id,
+                )
+            world.show(piece)
+        raise ProviderError("the provider's answer ended without a reply; this is a fault of its adapter")
+
+    def _failed(
+        self, world: World, kind: Literal["overflow", "unavailable", "invalid"], problem: ProviderError
+    ) -> None:
+        self._told(world, self.append(RequestFailed(kind=kind, message=plain_text(str(problem)))))
+
+    def _settle(self, world: World, reply: ModelReplied) -> None:
+        """Append the reply, then run its calls."""
+        events = self.append(reply)
+        self._told(world, events)
+        self._run(world, [block for block in reply.blocks if isinstance(block, ToolCall)], events[-1].seq)
+
+    def _run(self, world: World, calls: Sequence[ToolCall], before: int) -> None:
+        """Run calls in order, each result appended as it comes; a `new_context` is heard after its siblings."""
+        now = surface(self.state)
+        desk = Desk(state=self.state, log=self.log, files=world.files, hard_limit=self.rules.bounds.hard, before=before)
+        for call in calls:
+            if call.name == NEW_CONTEXT:
+                continue
+            if not now.accepts(call.name):
+                facts: tuple[Fact, ...] = (refused(call, withheld_refusal(call.name)),)
+            elif is_hosted(call.name):
+                facts = desk.answer(call)
+            else:
+                facts = (self._ran(world, call),)
+            self._told(world, self.append(*facts))
+        handoffs = [call for call in calls if call.name == NEW_CONTEXT]
+        if handoffs:
+            self._told(world, self.append(*desk.declare(handoffs)))
+
+    def _ran(self, world: World, call: ToolCall) -> ToolReturned:
+        effect = world.tools.effect(call)
+        if _acts(effect):
+            self._told(world, self.append(ToolDispatched(call_ids=(call.call_id,))))
+        found = world.tools.run(call)
+        return ToolReturned(
+            call_id=call.call_id,
+            blocks=found.blocks,
+            is_error=found.is_error,
+            effect=effect,
+            exit_code=found.exit_code,
+        )
+
+    @staticmethod
+    def _told(world: World, events: Sequence[Event]) -> None:
+        for event in events:
+            world.told(event)
+
     def _prepare(self) -> Prepared:
         if self.state.window.calls:
             raise UsageError(
@@ -155,10 +309,10 @@ class Session:
         again: from this wire if that still starts with the pinned bytes, else from the state the pin was made of."""
         pinned = self.state.pin
         if pinned is not None and self._pin_seq != self.state.pin_seq:
-            if not _starts_with(wire, pinned):
+            if not starts_with(wire, pinned):
                 then = project(self.log.read(self.session_id, until=self.state.pin_seq - 1))
                 wire = Rendering(self.rules.dialect).wire(then)
-            self._pin = _restored(pinned, wire)
+            self._pin = restored(pinned, wire)
             self._pin_seq = self.state.pin_seq
         return self._pin
 
@@ -201,6 +355,10 @@ class Session:
         snapshots.save(self.session_id, self.state.seq, digest, state)
 
 
+def _acts(effect: Effect) -> bool:
+    return effect in ("write", "external")
+
+
 def _saved(log: Log, session_id: str, snapshots: Snapshots) -> State:
     """The newest saved state that stands on this log's chain; an empty one if there is none."""
     for seq, digest, data in snapshots.newest(session_id):
@@ -213,33 +371,10 @@ def _saved(log: Log, session_id: str, snapshots: Snapshots) -> State:
 def _sent(prepared: Prepared) -> RequestSent:
     wire = prepared.wire
     return RequestSent(
-        head=_head_digest(wire),
+        head=head_digest(wire),
         body=wire.rolling[wire.messages].hex(),
         body_messages=wire.messages,
         verdict=prepared.verdict.kind,
         reasons=prepared.verdict.reasons,
         tokens=prepared.tokens,
     )
-
-
-def _starts_with(wire: Wire, pinned: RequestSent) -> bool:
-    end = pinned.body_messages
-    return _head_digest(wire) == pinned.head and end <= wire.messages and wire.rolling[end].hex() == pinned.body
-
-
-def _head_digest(wire: Wire) -> str:
-    return "".join(wire.head_digests[component] for component in _COMPONENTS)
-
-
-def _restored(pinned: RequestSent, wire: Wire) -> Pin:
-    """The pin as the log has it. Bytes that render otherwise now (another kernel, another dialect) are seen: what the
-    log stored does not follow from them, so none of them count as kept."""
-    size = len(pinned.head) // len(_COMPONENTS)
-    head = {name: pinned.head[place * size :][:size] for place, name in enumerate(_COMPONENTS)}
-    end = pinned.body_messages
-    if _head_digest(wire) == pinned.head:
-        head = wire.head_digests
-    rolling = wire.rolling
-    if end > wire.messages or rolling[end].hex() != pinned.body:
-        rolling = [*(b"" for _ in range(end)), bytes.fromhex(pinned.body)]
-    return Pin(head=head, rolling=rolling, messages=end)

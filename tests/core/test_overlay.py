@@ -20,9 +20,11 @@ def test_a_head_nobody_counted_is_the_tokens_it_was_reported_to_have() -> None:
     story.say(EpochOpened(unseen_tokens=700))
     assert head_tokens(story.session.state) == 700
     story.say(
-        EpochOpened(unseen_tokens=700, sections=(Section(key="s", text="x", tokens=100),), tools=(Tool(name="t"),))
+        EpochOpened(
+            unseen_tokens=700, sections=(Section(key="s", text="x", tokens=100),), tools=(Tool(name="t", tokens=9),)
+        )
     )
-    assert head_tokens(story.session.state) == 700 + story.session.state.calibration.estimate((100, 0, 0, 0, 0), 0)
+    assert head_tokens(story.session.state) == 700 + story.session.state.calibration.estimate((100, 9, 0, 0, 0), 0)
 
 
 def test_a_prompt_is_what_was_reported_and_what_came_since() -> None:

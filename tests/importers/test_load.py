@@ -35,7 +35,7 @@ from transom.core.event import (
 )
 from transom.errors import BadInput
 from transom.importers.load import Imported, load
-from transom.importers.measuring import IMAGE_TOKENS, bare, dimensions
+from transom.measuring import IMAGE_TOKENS, bare, dimensions
 
 __all__: list[str] = []
 

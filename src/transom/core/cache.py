@@ -17,9 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from transom.core.event import RequestSent
 from transom.core.wire import Wire, common_prefix
 
-__all__ = ["REASONS", "Pin", "Verdict", "check", "pin_of"]
+__all__ = ["COMPONENTS", "REASONS", "Pin", "Verdict", "check", "head_digest", "pin_of", "restored", "starts_with"]
 
 REASONS = (
     "initial",
@@ -44,6 +45,8 @@ REASONS = (
 )
 """The closed list of named reasons; anything else is `drift:<segment>`."""
 
+COMPONENTS = ("tools", "system", "params")
+"""Of the head, in the order in which `RequestSent.head` holds their digests."""
 _WHOLE = frozenset({"change:model", "change:provider", "change:mode", "resume"})
 
 
@@ -76,7 +79,7 @@ def check(pin: Pin | None, wire: Wire, declared: Sequence[str]) -> Verdict:
         return Verdict(kind="miss", reasons=("initial",), head_kept=False, kept=0)
     named: list[str] = []
     drifted: list[str] = []
-    for component in ("tools", "system", "params"):
+    for component in COMPONENTS:
         if pin.head[component] != wire.head_digests[component]:
             why = _excuse(declared, _WHOLE | {f"change:{component}"})
             (named.extend(why) if why else drifted.append(_first_change(pin, wire, component)))
@@ -106,3 +109,28 @@ def _first_change(pin: Pin, wire: Wire, component: str) -> str:
             return f"drift:{name}"
     gone = (name for name in pin.head if name.startswith(f"{component}:") and name not in names)
     return f"drift:{next(gone, component)}"
+
+
+def starts_with(wire: Wire, pinned: RequestSent) -> bool:
+    """Whether a request begins with the pinned bytes."""
+    end = pinned.body_messages
+    return head_digest(wire) == pinned.head and end <= wire.messages and wire.rolling[end].hex() == pinned.body
+
+
+def head_digest(wire: Wire) -> str:
+    """What `RequestSent.head` holds."""
+    return "".join(wire.head_digests[component] for component in COMPONENTS)
+
+
+def restored(pinned: RequestSent, wire: Wire) -> Pin:
+    """The pin as the log has it. Bytes that render otherwise now (another kernel, another dialect) are seen: what the
+    log stored does not follow from them, so none of them count as kept."""
+    size = len(pinned.head) // len(COMPONENTS)
+    head = {name: pinned.head[place * size :][:size] for place, name in enumerate(COMPONENTS)}
+    end = pinned.body_messages
+    if head_digest(wire) == pinned.head:
+        head = wire.head_digests
+    rolling = wire.rolling
+    if end > wire.messages or rolling[end].hex() != pinned.body:
+        rolling = [*(b"" for _ in range(end)), bytes.fromhex(pinned.body)]
+    return Pin(head=head, rolling=rolling, messages=end)

@@ -52,6 +52,7 @@ from transom.core.event import (
 from transom.core.literals import constraints
 from transom.core.pairing import awaited, closed, distinct, may_replace, paired, stray
 from transom.core.state import (
+    MISS_OF,
     Head,
     Item,
     Role,
@@ -63,6 +64,7 @@ from transom.core.state import (
     folded,
     replaced,
 )
+from transom.core.surface import FALLBACK_CHANCES
 from transom.core.usage import learn
 
 __all__ = ["fold", "project"]
@@ -89,6 +91,8 @@ def fold(state: State, event: Event) -> State:
             _sent(state, event, fact)
         case RequestFailed():
             state.is_overflowed = fact.kind == "overflow"
+            if state.fallbacks and fact.kind == "invalid":
+                state.fallbacks = FALLBACK_CHANCES  # the provider will not have it: the host rolls over
         case ToolDispatched():
             state.dispatched.update(fact.call_ids)
         case RecallMissed():
@@ -381,18 +385,4 @@ def _open(state: State, event: Event, fact: WindowOpened) -> None:
         for one in state.intent.handoff.inferences:
             state.inferences.setdefault(folded(one.text), one.generation)
     state.intent, state.intent_uuid = None, ""
-    _declare(state, _REASONS[fact.cause])
-
-
-_REASONS = {
-    "model": "reset:rollover",
-    "hard-limit": "reset:rollover",
-    "cost": "reset:rollover",
-    "watermark": "reset:rollover",
-    "task": "reset:rollover",
-    "operator": "reset:rollover",
-    "overflow": "reset:overflow",
-    "fifo": "reset:fifo",
-    "checkpoint": "reset:checkpoint",
-    "recorded": "reset:checkpoint",
-}
+    _declare(state, MISS_OF[fact.cause])

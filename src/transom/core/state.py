@@ -28,9 +28,11 @@ from transom.core.event import (
     Section,
     SessionOpened,
     Tool,
+    WindowCause,
 )
 
 __all__ = [
+    "MISS_OF",
     "NOTHING",
     "Counts",
     "Head",
@@ -49,6 +51,20 @@ __all__ = [
 Role = Literal["user", "assistant", "tool", "host"]
 _PLACE = {name: place for place, name in enumerate(CONTENTS)}
 NOTHING: Counts = (0, 0, 0, 0, 0)
+
+MISS_OF: dict[WindowCause, str] = {
+    "model": "reset:rollover",
+    "hard-limit": "reset:rollover",
+    "cost": "reset:rollover",
+    "watermark": "reset:rollover",
+    "task": "reset:rollover",
+    "operator": "reset:rollover",
+    "overflow": "reset:overflow",
+    "fifo": "reset:fifo",
+    "checkpoint": "reset:checkpoint",
+    "recorded": "reset:checkpoint",
+}
+"""The named miss (L5) that opening a window for a cause is."""
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

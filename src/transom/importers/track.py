@@ -42,7 +42,7 @@ from transom.core.event import (
     WindowOpened,
     encode_fact,
 )
-from transom.importers.measuring import bare
+from transom.measuring import bare
 from transom.ports import Log
 
 __all__ = ["QUARANTINED", "Status", "Track"]

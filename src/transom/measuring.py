@@ -1,4 +1,4 @@
-"""What an imported fact weighs: every block gets its count and content class, once, at admission.
+"""What a fact weighs: every block gets its count and content class, once, at admission.
 
 A picture is no text; its weight is what Anthropic states, width x height / 750 of the picture scaled to at most 1,568
 pixels on the long side (docs.anthropic.com, "Vision", 2026). Where the size cannot be read it is `IMAGE_TOKENS`, which
@@ -43,9 +43,9 @@ B = TypeVar("B", bound=Block)
 
 
 class Scale:
-    """Weighs facts with one counter."""
+    """Weighs facts with one counter; pictures by their stored bytes, if there are `blobs`."""
 
-    def __init__(self, counter: Counter, blobs: Blobs) -> None:
+    def __init__(self, counter: Counter, blobs: Blobs | None = None) -> None:
         self._measure = counter.measure
         self._blobs = blobs
 
@@ -69,6 +69,8 @@ class Scale:
         return tuple(self._block(block) for block in blocks)
 
     def _block(self, block: Block) -> Block:
+        if block.tokens:
+            return block  # counted already: a count is made once
         match block:
             case Text() | Thought() | ToolResultRaw() | ToolResultRef():
                 measure = self._measure(block.text)
@@ -84,13 +86,14 @@ class Scale:
                 assert_never(block)
 
     def _section(self, section: Section) -> Section:
-        return replace(section, tokens=self._measure(section.text).tokens)
+        return replace(section, tokens=section.tokens or self._measure(section.text).tokens)
 
     def _tool(self, tool: Tool) -> Tool:
-        return replace(tool, tokens=self._measure(f"{tool.name}\n{tool.description}\n{tool.schema}").tokens)
+        text = f"{tool.name}\n{tool.description}\n{tool.schema}"
+        return replace(tool, tokens=tool.tokens or self._measure(text).tokens)
 
     def _picture(self, image: Image) -> int:
-        if not image.artifact_id:
+        if not image.artifact_id or self._blobs is None:
             return IMAGE_TOKENS
         try:
             size = dimensions(self._blobs.get(image.artifact_id, 0, _HEADER))

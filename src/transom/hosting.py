@@ -1,0 +1,214 @@
+"""The host's own tools: what `new_context`, `recall`, `read_artifact`, `todo` and `note_failure` do.
+
+Each answers with facts to append and never raises for what a model wrote: a refusal is the call's result. Nothing here
+clears a window. `new_context` only declares, and the next boundary commits it (L4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from transom.core.block import Text, ToolCall, ToolResultRaw, ToolResultRef
+from transom.core.canon import plain_text
+from transom.core.event import (
+    Event,
+    Fact,
+    HostSaid,
+    ModelReplied,
+    NegativeNoted,
+    RecallMissed,
+    RolloverDeclared,
+    TodoChanged,
+    TodoItem,
+    ToolReturned,
+    UserSaid,
+)
+from transom.core.evidence import Files, check, parse
+from transom.core.state import State
+from transom.core.surface import HOST_TOOLS, NEW_CONTEXT, is_spent, spent_refusal
+from transom.errors import HandoffRefused
+from transom.ports import Log
+
+__all__ = ["PAGE_CHARS", "Desk", "is_hosted", "refused", "said"]
+
+PAGE_CHARS = 4_000
+"""Of an artifact: under the offload threshold of 2,048 tokens for all but dense data, so that reading one page never
+offloads it again (Maka pages at 4,000 too)."""
+_HITS = 5
+_RECALL_CHARS = 1_600
+"""All hits together: about the 400 tokens of the cost model's recall."""
+_HANDOFF_SHARE = 0.10
+"""Of the hard limit, in tokens, at four characters a token."""
+_NAMES = frozenset(tool.name for tool in HOST_TOOLS)
+
+
+class _Recall(msgspec.Struct):
+    query: str = ""
+    message_uuid: str = ""
+
+
+class _Artifact(msgspec.Struct):
+    artifact_id: str
+    offset: int = 0
+
+
+class _Todo(msgspec.Struct):
+    content: str
+    status: Literal["pending", "in_progress", "completed", "cancelled"] = "pending"
+
+
+class _Todos(msgspec.Struct):
+    todos: list[_Todo]
+
+
+class _Failure(msgspec.Struct):
+    attempt: str
+    outcome: str
+
+
+def is_hosted(name: str) -> bool:
+    return name in _NAMES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """Where the host's tools find what they answer from. `before` is the seq of the reply that calls: a recall sees
+    what stood before it, not the query itself."""
+
+    state: State
+    log: Log
+    files: Files
+    hard_limit: int
+    before: int
+
+    def answer(self, call: ToolCall) -> tuple[Fact, ...]:
+        """The facts of one call other than `new_context`: its result last."""
+        made: dict[str, Callable[[ToolCall], tuple[Fact, ...]]] = {
+            "recall": self._recall,
+            "read_artifact": self._artifact,
+            "todo": self._todo,
+            "note_failure": self._failure,
+        }
+        try:
+            return made[call.name](call)
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as problem:
+            return (refused(call, f"{call.name}: {problem}"),)
+
+    def declare(self, calls: Sequence[ToolCall]) -> tuple[Fact, ...]:
+        """The facts of a batch's `new_context` calls: the last valid one is declared, each gets a result."""
+        results: list[ToolReturned] = []
+        declared: RolloverDeclared | None = None
+        for call in reversed(calls):
+            if declared is not None:
+                results.append(refused(call, f"{NEW_CONTEXT}: a later call of the same step was taken instead"))
+                continue
+            try:
+                claim = parse(call.arguments, max_chars=int(self.hard_limit * _HANDOFF_SHARE * 4))
+                handoff, demoted = check(claim, self.state, self.files)
+            except HandoffRefused as refusal:
+                results.append(refused(call, str(refusal)))
+                continue
+            declared = RolloverDeclared(
+                call_id=call.call_id, handoff=handoff, related_files=claim.related_files, demoted=demoted
+            )
+            results.append(said(call, _receipt(declared)))
+        ordered: list[Fact] = [*reversed(results)]
+        return (*ordered, declared) if declared is not None else tuple(ordered)
+
+    # -- recall
+
+    def _recall(self, call: ToolCall) -> tuple[Fact, ...]:
+        asked = msgspec.json.decode(call.arguments, type=_Recall)
+        query = asked.query.strip() or asked.message_uuid.strip()
+        if not query:
+            return (refused(call, "recall: name a query or a message_uuid"),)
+        if is_spent(self.state.missed, query):
+            return (refused(call, spent_refusal(query)),)
+        if asked.message_uuid:
+            event = self.log.find(self.state.session_id, asked.message_uuid)
+            if event is not None and event.seq < self.before:
+                return (said(call, _page(event, 0, _RECALL_CHARS)),)
+        found = self._hits(query) if asked.query.strip() else []
+        if not found:
+            miss = f"recall: {query!r} stands nowhere in this session. Do not ask again; look in the workspace."
+            return (RecallMissed(query=query), refused(call, miss))
+        return (said(call, "\n\n".join(found)),)
+
+    def _hits(self, query: str) -> list[str]:
+        shown: list[str] = []
+        left = _RECALL_CHARS
+        for hit in self.log.search(query, self.state.session_id, _HITS * 2):
+            if hit.seq >= self.before or len(shown) == _HITS:
+                continue
+            text = f"[message_uuid {hit.uuid}, offset {hit.offset}]\n{hit.text}"
+            if len(text) > left:
+                break
+            left -= len(text)
+            shown.append(text)
+        return shown
+
+    def _artifact(self, call: ToolCall) -> tuple[Fact, ...]:
+        asked = msgspec.json.decode(call.arguments, type=_Artifact)
+        event = self.log.find(self.state.session_id, asked.artifact_id)
+        if event is None or not _text(event):
+            return (refused(call, f"read_artifact: there is no artifact {asked.artifact_id!r} in this session"),)
+        return (said(call, _page(event, max(0, asked.offset), PAGE_CHARS)),)
+
+    # -- state
+
+    def _todo(self, call: ToolCall) -> tuple[Fact, ...]:
+        asked = msgspec.json.decode(call.arguments, type=_Todos)
+        items = []
+        for one in asked.todos:
+            if one.status not in ("pending", "in_progress", "completed", "cancelled"):
+                return (
+                    refused(call, f"todo: status {one.status!r} is none of pending, in_progress, completed, cancelled"),
+                )
+            items.append(TodoItem(text=one.content, status=one.status))
+        closed = sum(item.status in ("completed", "cancelled") for item in items)
+        return (TodoChanged(items=tuple(items)), said(call, f"{len(items)} items, {closed} closed."))
+
+    def _failure(self, call: ToolCall) -> tuple[Fact, ...]:
+        asked = msgspec.json.decode(call.arguments, type=_Failure)
+        if not asked.attempt.strip() or not asked.outcome.strip():
+            return (refused(call, "note_failure: name the attempt and its literal outcome"),)
+        return (
+            NegativeNoted(attempt=asked.attempt, outcome=asked.outcome),
+            said(call, "Noted; it stands in every window."),
+        )
+
+
+def said(call: ToolCall, text: str) -> ToolReturned:
+    """A result by the host. It is measured when it is admitted."""
+    return ToolReturned(call_id=call.call_id, blocks=(ToolResultRaw(text=text),), effect="none", by="host")
+
+
+def refused(call: ToolCall, text: str) -> ToolReturned:
+    return msgspec.structs.replace(said(call, text), is_error=True)
+
+
+def _receipt(declared: RolloverDeclared) -> str:
+    moved = (
+        f"- moved to inferences: {one.text[:120]} ({one.source or 'no source'}: {one.reason})"
+        for one in declared.demoted
+    )
+    return "\n".join(("The handoff is stored; a new window opens after this step.", *moved))
+
+
+def _text(event: Event) -> str:
+    fact = event.fact
+    if not isinstance(fact, UserSaid | HostSaid | ModelReplied | ToolReturned):
+        return ""
+    shown = (block.text for block in fact.blocks if isinstance(block, Text | ToolResultRaw | ToolResultRef))
+    return plain_text("\n".join(shown))
+
+
+def _page(event: Event, offset: int, size: int) -> str:
+    text = _text(event)
+    end = min(len(text), offset + size)
+    rest = f'; go on with read_artifact {{"artifact_id":"{event.uuid}","offset":{end}}}' if end < len(text) else ""
+    return f"[message_uuid {event.uuid}, characters {offset:,} to {end:,} of {len(text):,}{rest}]\n{text[offset:end]}"
