@@ -134,11 +134,13 @@ def test_root_works_in_the_workspace_of_another_user(root: Path) -> None:
     assert not Path("/etc/x").exists()
 
 
-def test_what_git_runs_outside_cannot_be_planted(root: Path) -> None:
-    subprocess.run(["git", "init", "-q", root], check=True)
-    (root / ".git" / "hooks").mkdir(exist_ok=True)
+@pytest.mark.parametrize("has_hooks", [True, False])
+def test_what_git_runs_outside_cannot_be_planted(root: Path, has_hooks: bool) -> None:
+    subprocess.run(["git", "init", "-q", "--template=", root], check=True)
+    if has_hooks:
+        (root / ".git" / "hooks").mkdir()
     for command in (
-        "echo 'touch ran' >.git/hooks/pre-commit",
+        "echo 'touch ran' >.git/hooks/pre-commit; false",
         "git config core.fsmonitor ./x",
         "mv .git old && cp -r old .git",
         "rm -rf .git/hooks",

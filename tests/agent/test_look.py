@@ -190,17 +190,38 @@ def test_the_scanner_alone_lists_and_matches(
     assert b"regex parse error" in out
 
 
+def test_the_scanner_alone_walks_where_there_is_no_git(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    for name in ("a.py", "node_modules/b.py", "src/c.py"):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text("x = 1\n")
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("PATH", str(root))
+    assert scan.main(["files", "."]) == 0
+    assert scan.main(["files", "src/c.py"]) == 0
+    sys.stdout.flush()
+    assert capfdbinary.readouterr().out == b"a.py\x00src/c.py\x00src/c.py\x00"
+
+
 @given(
-    st.text(alphabet="ab*?.[]!", max_size=8),
-    st.text(alphabet="ab.", min_size=1, max_size=6),
+    st.text(alphabet="ab*?.[]!-", max_size=8),
+    st.text(alphabet="ab.-]!", min_size=1, max_size=6),
 )
 def test_a_glob_without_folders_is_the_standard_librarys(glob: str, name: str) -> None:
     assert bool(scan.glob_pattern(glob or "*").fullmatch(name)) == fnmatch.fnmatchcase(name, glob or "*")
 
 
-@given(st.text(max_size=20), st.text(max_size=20))
+@given(st.text(alphabet="abz[]!^-{},*/&|~\\\\", max_size=12) | st.text(max_size=20), st.text(max_size=20))
 def test_no_glob_raises(glob: str, name: str) -> None:
     scan.glob_pattern(glob).fullmatch(name)
+
+
+def test_a_glob_of_many_stars_is_answered_at_once() -> None:
+    began = time.process_time()
+    assert scan.glob_pattern("*a" * 400).fullmatch("x/" + "a" * 250 + "b") is None
+    assert scan.glob_pattern("*a*b*c.*").fullmatch("x/aabbcc.py")
+    assert time.process_time() - began < 1
 
 
 @pytest.mark.slow

@@ -209,7 +209,14 @@ def test_ctrl_c_at_any_moment_leaves_nothing_running(root: Path) -> None:
             "git diff HEAD~1",
             "wc -l a",
         ),
-        *("head -n 5 'a file.txt'", "grep -rn TODO src", "echo done", "git show HEAD:src/a.py", "pwd"),
+        *(
+            "head -n 5 'a file.txt'",
+            "grep -rn TODO src",
+            "echo done",
+            "git show HEAD:src/a.py",
+            "pwd",
+            "git log main..HEAD",
+        ),
     ],
 )
 def test_a_plain_look_is_a_read(command: str) -> None:
@@ -220,7 +227,16 @@ def test_a_plain_look_is_a_read(command: str) -> None:
     "command",
     [
         *("make", "ls; rm x", "ls | tee x", "cat a > b", "cat $(x)", "cat `x`", "ls && rm x", "ls\nrm x", "ls & rm x"),
-        *("git commit -m x", "git push", "git -c a=b status", "git", "git diff --output=x", "git diff --ext-diff"),
+        *(
+            "git commit -m x",
+            "git push",
+            "git -c a=b status",
+            "git",
+            "git diff --output=x",
+            "git diff --ext-diff",
+            "git diff --outp=x",
+            "git log --exe",
+        ),
         *(
             "cat /etc/passwd",
             "cat ../x",

@@ -102,9 +102,9 @@ class Bubblewrap:
         folder = self.root / ".git"
         if folder.is_dir() and not folder.is_symlink():
             yield from ("--bind", str(folder), str(folder))  # a mount cannot be moved away and made anew
-            for name in ("hooks", "config"):
-                if (folder / name).exists():
-                    yield from ("--ro-bind", str(folder / name), str(folder / name))
+            hooks, config = str(folder / "hooks"), str(folder / "config")
+            yield from ("--ro-bind", hooks, hooks) if Path(hooks).is_dir() else ("--tmpfs", hooks)
+            yield from ("--ro-bind-try", config, config)
 
     def _secrets(self) -> Iterator[Path]:
         named = (*(Path.home() / name for name in _SECRETS), *map(Path, _SYSTEM_SECRETS), *self.hidden)

@@ -72,9 +72,9 @@ def follow(
         )
         assert process.stdout is not None
         with process.stdout:
-            tally = _Tally(process.pid, most_processes)
             end: End = "time"
             try:
+                tally = _Tally(process.pid, most_processes)
                 end = _watch(
                     process,
                     output=process.stdout.fileno(),
@@ -176,7 +176,7 @@ class _Tally:
 def _tasks() -> int:
     """Processes and threads of the machine; 0 where it does not say."""
     try:
-        return int(Path("/proc/loadavg").read_text("ascii").split()[3].partition("/")[2])
+        return int(Path("/proc/loadavg").read_bytes().split()[3].partition(b"/")[2])
     except OSError:
         return 0
 

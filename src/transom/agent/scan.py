@@ -10,6 +10,7 @@ the folders that tools fill are. Exit codes are ripgrep's: 0 found, 1 nothing, 2
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
@@ -23,25 +24,48 @@ _FILLED = frozenset((".git", ".hg", ".mypy_cache", ".pytest_cache", ".ruff_cache
 _FILLED_TOO = frozenset(("node_modules", "venv"))
 _GIT = ("git", "-c", "core.fsmonitor=false", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--")
 """A repository's own configuration may name a program as its monitor; nothing of the workspace is run here."""
+_TOKENS = re.compile(r"\*\*/|\*\*|\*|\?|\[[!^]?+[^/][^\]/]*\]|\{[^{}]*\}|.", re.DOTALL)
 _SNIFFED = 8192
 _LINE_BYTES = 1000
 
 
 def glob_pattern(glob: str) -> re.Pattern[str]:
-    """`*` and `?` within a name, `**` over folders, `[...]`, `{a,b}`; without `/` it is a name at any depth."""
-    glob = glob.removeprefix("./")
+    """`*` and `?` within a name, `**` over folders, `[...]`, `{a,b}`; without `/` it is a name at any depth.
+
+    A `*` before another one in the same name takes what is least and is not asked again (the next one can have the
+    rest): a name of many stars costs its length, not a power of it."""
     out = "" if "/" in glob else "(?:.*/)?"
-    tokens = re.findall(r"\*\*/|\*\*|\*|\?|\[[!^]?\]?[^\]/]*\]|\{[^{}]*\}|.", glob, re.DOTALL)
-    for token in tokens:
-        if token[0] == "{" and len(token) > 1:
-            inner = (glob_pattern(f"./{word}").pattern.removeprefix("(?:.*/)?") for word in token[1:-1].split(","))
-            out += f"(?:{'|'.join(inner)})"
-        elif token[0] == "[" and len(token) > 1:
-            body = token[1:-1].replace("\\", "\\\\").replace("[", "\\[")
-            out += f"[^/{body[1:]}]" if body[0] in "!^" else f"[{body}]"
+    glob = glob.removeprefix("./")
+    signs = _TOKENS.findall(glob)
+    is_open = False
+    for place, sign in enumerate(signs, 1):
+        if sign == "*":
+            name = itertools.takewhile(lambda other: other not in ("/", "**", "**/"), signs[place:])
+            out += ")" * is_open
+            is_open = "*" in name and "{" not in glob
+            out += "(?>[^/]*?" if is_open else "[^/]*"
+        elif sign[0] == "{" and len(sign) > 1:
+            out += f"(?:{'|'.join(glob_pattern(f'./{word}').pattern for word in sign[1:-1].split(','))})"
+        elif sign[0] == "[" and len(sign) > 1:
+            out += _one_of(sign[1:-1])
         else:
-            out += {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}.get(token) or re.escape(token)
+            out += {"**/": "(?:.*/)?", "**": ".*", "?": "[^/]"}.get(sign) or re.escape(sign)
     return re.compile(out, re.DOTALL)
+
+
+def _one_of(body: str) -> str:
+    is_negated = body[0] in "!^"
+    rest, out = body[is_negated:], ""
+    while rest:
+        if len(rest) > 2 and rest[1] == "-":
+            out += f"{re.escape(rest[0])}-{re.escape(rest[2])}" if rest[0] <= rest[2] else ""
+            rest = rest[3:]
+        else:
+            out += re.escape(rest[0])
+            rest = rest[1:]
+    if is_negated:
+        return f"[^/{out}]"
+    return f"[{out}]" if out else "(?!)"
 
 
 def main(arguments: list[str]) -> int:
@@ -69,15 +93,17 @@ def main(arguments: list[str]) -> int:
 
 
 def _files(path: str) -> Iterator[str]:
-    """Files below `path`, relative as it is; no link is followed."""
+    """Files below `path`, relative as it is; links are left out."""
+    return (name for name in _listed(path) if Path(name).is_file() and not Path(name).is_symlink())
+
+
+def _listed(path: str) -> Iterator[str]:
     if Path(path).is_file():
         yield path
         return
     listed = subprocess.run((*_GIT, path), capture_output=True, check=False) if _has_git() else None
     if listed is not None and listed.returncode == 0:
-        for data in dict.fromkeys(listed.stdout.split(b"\x00")):
-            if data and Path(os.fsdecode(data)).is_file():
-                yield os.fsdecode(data)
+        yield from (os.fsdecode(name) for name in dict.fromkeys(listed.stdout.split(b"\x00")) if name)
         return
     for folder, folders, names in os.walk(path):
         folders[:] = sorted(set(folders) - _FILLED - _FILLED_TOO)
@@ -91,7 +117,7 @@ def _has_git() -> bool:
 def _matches(name: str, sought: re.Pattern[bytes]) -> Iterator[bytes]:
     try:
         with Path(name).open("rb") as file:
-            if Path(name).is_symlink() or b"\x00" in file.read(_SNIFFED):
+            if b"\x00" in file.read(_SNIFFED):
                 return
             file.seek(0)
             for number, line in enumerate(file, 1):

@@ -32,6 +32,8 @@ _LOOKS = frozenset(
     ("basename", "cat", "cmp", "diff", "dirname", "du", "echo", "grep", "head", "ls", "nl", "pwd", "stat", "tail", "wc")
 )
 _GIT_LOOKS = frozenset(("blame", "diff", "log", "ls-files", "rev-parse", "show", "status"))
+_ODD = re.compile(r"/|--o(?!neline$)|--e|(?:.*[/=:])?\.\.(?:/|$)|.*=/")
+"""Words that lead out of the workspace, or are git's `--output` and `--ext-diff`, which it takes abbreviated too."""
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH_SOCK", re.IGNORECASE)
 _QUIET = {
     "TERM": "dumb",
@@ -63,8 +65,7 @@ def effect(args: Run) -> Effect:
     name, rest = (words[1:2], words[2:]) if is_git else (words[:1], words[1:])
     if not name or name[0] not in (_GIT_LOOKS if is_git else _LOOKS):
         return "external"
-    is_odd = any(word.startswith(("/", "--output", "--ext-diff")) or ".." in word or "=/" in word for word in rest)
-    return "external" if is_odd else "read"
+    return "external" if any(_ODD.match(word) for word in rest) else "read"
 
 
 def environment() -> dict[str, str]:
