@@ -24,7 +24,7 @@ from transom.core.event import (
     WindowOpened,
     WindowRefused,
 )
-from transom.core.policy import PRESETS, Policy
+from transom.core.policy import PRESETS, How, Policy
 from transom.core.surface import FALLBACK_CHANCES
 from transom.errors import OverBudget
 from transom.testing.builders import Story, call, result, rules, text, thought
@@ -458,3 +458,35 @@ def test_new_results_take_their_reply_with_them_into_a_new_window() -> None:
     roles = [(item.role, item.call_id) for item in story.session.state.window.items]
     assert roles[-4:] == [("assistant", ""), ("tool", "a"), ("user", ""), ("tool", "b")]
     assert text("old words") in story.session.state.window.items[-4].blocks
+
+
+def quota(how: How) -> Policy:
+    return Policy(name="quota", when="quota", how=how, keep_steps=2)
+
+
+def test_results_that_outgrow_their_share_are_masked_under_a_quota() -> None:
+    story = story_of(quota("mask"))
+    for _ in range(30):
+        story.work(LINES * 14)
+    story.session.boundary()
+    masked = [fact for fact in facts(tuple(story.events())) if isinstance(fact, BlockReplaced)]
+    assert masked
+    assert all(fact.how == "mask" for fact in masked)
+
+
+def test_words_that_outgrow_their_share_open_a_window_under_a_quota() -> None:
+    story = story_of(quota("rollover"))
+    hard = story.rules.bounds.hard
+    for number in range(12):
+        story.user(f"Then number {number}: " + "say something about it. " * 40)
+        story.reply("I did as you said. " * 20)
+        story.step()
+    assert opened(story)
+    assert opened(story)[0].tokens_before < 0.75 * hard
+
+
+def test_a_window_within_its_shares_is_left_alone_under_a_quota() -> None:
+    story = story_of(quota("mask"))
+    story.work("ok")
+    story.session.boundary()
+    assert not any(isinstance(event.fact, BlockReplaced | WindowOpened) for event in story.events())

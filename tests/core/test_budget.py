@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transom.core.budget import Action, Limits, Quotas, evaluate, limits, require
+from transom.core.budget import Action, Limits, evaluate, limits, require
 from transom.errors import OverBudget, UsageError
 
 BOUNDS = Limits(context_limit=1000, output_reserve=100, fallback_reserve=200, reminder=50)
@@ -90,7 +90,3 @@ def test_protected_words_that_do_not_fit_are_refused_with_a_limit_that_would_do(
     least = int(said.rsplit(" ", 1)[1].replace(",", ""))
     require(limits(least), protected=protected, what="the words")
     require(limits(least, output_reserve=bounds.output_reserve), protected=protected, what="the words")
-
-
-def test_quotas_leave_the_reserve_of_the_source() -> None:
-    assert Quotas().reserve == 0.25

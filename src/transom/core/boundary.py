@@ -136,14 +136,14 @@ class _Desk:
             self.replace("offload", [found for item in fresh for found in gssc.offload(item, above, self.measure)])
 
     def budget(self, model_hands_over: bool) -> None:
-        policy, hard = self.policy, self.bounds.hard
+        policy = self.policy
         if self.state.intent is not None:
             self.rollover("model")
             return
         if self.state.is_overflowed:
             self.rollover("overflow")
             return
-        if policy.when == "step" or (policy.when == "watermark" and self.current() > policy.watermark * hard):
+        if self.is_due():
             self.compress()
         action = evaluate(
             self.bounds,
@@ -172,6 +172,23 @@ class _Desk:
     def is_answered(self) -> bool:
         """The newest fallback notice, if there is one, has been in a request."""
         return not self.state.fallbacks or self.state.turn > self.state.fallback_turn
+
+    def is_due(self) -> bool:
+        """Whether the policy's moment has come (`Policy.when`)."""
+        policy, hard = self.policy, self.bounds.hard
+        match policy.when:
+            case "step":
+                return True
+            case "watermark":
+                return self.current() > policy.watermark * hard
+            case "quota":
+                results = self.state.calibration.estimate(self.state.window.results, 0)
+                rest = self.current() - self.window.fixed - results
+                return results > policy.tools * hard or rest > policy.history * hard
+            case "never" | "limit":
+                return False
+            case _:
+                assert_never(policy.when)
 
     def say(self, kind: Literal["reminder", "fallback", "refusal"], text: str) -> None:
         found = self.measure(text)

@@ -46,12 +46,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quotas:
-    """Shares of the hard limit, for the static quota and the parts of a new window (source document 004)."""
+    """Shares of the hard limit: for the static quota, and for the parts of a new window (source document 004)."""
 
-    head: float = 0.20
     tools: float = 0.40
     history: float = 0.20
-    reserve: float = 0.25
     seed: float = 0.15
     """Of a window's seed: at 128k this is about what a good handoff plus state needs (source document 000 reports
     summaries that grew past 20k characters; a seed may not)."""

@@ -1,8 +1,9 @@
 """A policy: when x how x where, and a few numbers. The named presets.
 
-    when    never · limit (only at the hard limit) · watermark · quota (a share outgrown) · step (at every boundary)
+    when    never · limit (only at the hard limit) · watermark · step (at every boundary)
+            · quota (results, or the rest of the body, have outgrown their share)
     how     none · fifo · mask · project · rollover
-    where   flat · sandwich (task and constraints re-anchored in the tail) · scoped (a sub-agent's window)
+    where   flat · sandwich (task and constraints re-anchored in the tail)
 
 `project` is the state projection of GSSC: first stale thoughts are pruned and old observations masked, in one batch;
 when that gains too little, a new window opens with the state snapshot and the newest steps that fit their quota.
@@ -22,7 +23,7 @@ __all__ = ["PRESETS", "How", "Policy", "When", "Where"]
 
 When = Literal["never", "limit", "watermark", "quota", "step"]
 How = Literal["none", "fifo", "mask", "project", "rollover", "recorded"]
-Where = Literal["flat", "sandwich", "scoped"]
+Where = Literal["flat", "sandwich"]
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,6 +45,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Thoughts of the newest turns are never pruned (source document 004)."""
     min_gain: float = 0.10
     """A rewrite or a new window that frees less of the hard limit is refused (L11)."""
+    tools: float = Quotas().tools
+    """Share of the hard limit that tool results may fill under `when = "quota"`; the rest of the body has `history`."""
     seed: float = Quotas().seed
     history: float = Quotas().history
 

@@ -186,6 +186,8 @@ def _push(state: State, item: Item) -> None:
         window.place[item.seq] = len(window.items)
     window.items.append(item)
     window.counts = add_counts(window.counts, item.counts)
+    if item.role == "tool":
+        window.results = add_counts(window.results, item.counts)
 
 
 def _said(state: State, item: Item) -> None:
@@ -321,6 +323,8 @@ def _replace(state: State, fact: BlockReplaced) -> None:
         item = window.items[place]
         window.items[place] = after = replaced(item, target, fact.how)
         window.counts = add_counts(add_counts(window.counts, item.counts, -1), after.counts)
+        if item.role == "tool":
+            window.results = add_counts(add_counts(window.results, item.counts, -1), after.counts)
         window.edits.append(place)
         state.known_prompt = 0
         if place < window.sent:

@@ -102,6 +102,8 @@ class Window(msgspec.Struct, kw_only=True):
     place: dict[int, int] = {}
     """seq -> position in `items`."""
     counts: Counts = NOTHING
+    results: Counts = NOTHING
+    """The part of `counts` that tool results make up."""
     sent: int = 0
     """Items that a request has already shown."""
     seen: int = 0
