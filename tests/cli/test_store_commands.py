@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sqlite3
 from pathlib import Path
 
@@ -246,3 +247,30 @@ def test_a_file_that_is_no_log_is_refused(run: Run, tmp_path: Path) -> None:
     done = run("sessions")
     assert done.code == 2
     assert "is no Transom log" in done.err
+
+
+def test_a_pipe_is_written_into_and_stays_a_pipe(stored: Run, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert stored("export", "latest", "--format", "md", "-o", pipe).code == 0
+        assert os.read(reader, 100).startswith(b"# claude-code:")
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+
+
+def test_a_link_stays_and_its_target_is_written(stored: Run, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    link = tmp_path / "link.md"
+    link.symlink_to("there/text.md")
+    assert stored("export", "latest", "--format", "md", "-o", link).code == 0
+    assert link.is_symlink()
+    assert (tmp_path / "there" / "text.md").read_text().startswith("# claude-code:")
+
+
+def test_a_name_no_disk_can_hold_is_a_sentence(stored: Run) -> None:
+    done = stored("export", "latest", "-o", "n" * 300)
+    assert done.code == 2
+    assert "File name too long" in done.err

@@ -1,4 +1,8 @@
-"""Files a command writes: checked before the work, whole or absent after it."""
+"""Files a command writes: checked before the work, whole or absent after it.
+
+A regular file is replaced in one move, a link's target in its place. What is no regular file (a terminal, a pipe,
+`/dev/null`) is written into: a move would put a file where the device was.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +22,15 @@ def check_target(option: str, path: Path | None) -> None:
         return
     if str(path).startswith("--"):
         raise UsageError(f"{option} needs a file; {path} is an option")
-    folder = path.parent
-    if path.is_dir():
+    try:
+        is_folder, is_device = path.is_dir(), _is_device(path)
+    except OSError as problem:
+        raise BadInput(f"{option} {path}: {problem.strerror}; name another file") from None
+    if is_folder:
         raise BadInput(f"{option} {path}: is a folder; name a file")
+    if is_device:
+        return
+    folder = Path(os.path.realpath(path)).parent
     if not folder.is_dir():
         raise BadInput(f"{option} {path}: the folder {folder} is not there; make it first")
     if not os.access(folder, os.W_OK):
@@ -34,6 +44,10 @@ def write(path: Path, data: bytes) -> None:
         sys.stdout.flush()
         return
     try:
+        path = Path(os.path.realpath(path))
+        if _is_device(path):
+            path.write_bytes(data)
+            return
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "wb") as file:
@@ -45,6 +59,10 @@ def write(path: Path, data: bytes) -> None:
             raise
     except OSError as problem:
         raise Unwritable(f"{path}: cannot be written: {problem.strerror}; nothing was changed") from problem
+
+
+def _is_device(path: Path) -> bool:
+    return path.exists() and not path.is_file()
 
 
 def _umask() -> int:
