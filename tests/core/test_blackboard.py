@@ -181,3 +181,24 @@ def test_a_failure_says_how_often_it_failed() -> None:
         ran(board, failed=True, text="exit code 2")
     assert "- bash: make (3 times)\n    exit code 2" in snapshot(board, 1000, words)
     assert "- bash: make -> failed" in snapshot(board, 1000, words)
+
+
+@pytest.mark.parametrize(
+    ("command", "is_kept"),
+    [
+        ("ls -la | head", False),
+        ("cd src && rg -n 'foo' . 2>/dev/null || true", False),
+        ("git -C repo status --short", False),
+        ("sed -n '1,20p' a.py; nl -ba b.py", False),
+        ("sed -i s/a/b/ a.py", True),
+        ("cat a.py > b.py", True),
+        ("find . -name '*.pyc' -delete", True),
+        ("git commit -m x", True),
+        ("make test", True),
+    ],
+)
+def test_a_shell_line_that_only_looks_is_not_listed_among_what_was_run(command: str, is_kept: bool) -> None:
+    board = Blackboard()
+    arguments = json.dumps({"command": command})
+    note_result(board, name="bash", arguments=arguments, text="", failed=False, effect="external", seq=1, uuid="u")
+    assert bool(board.commands) == is_kept

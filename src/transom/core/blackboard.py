@@ -10,6 +10,7 @@ its share is counted in the text, with the way to get it, never silent.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Literal
@@ -76,6 +77,12 @@ class _Arguments(msgspec.Struct):
 
 
 _DECODER = msgspec.json.Decoder(_Arguments)
+_SEPARATORS = re.compile(r"&&|\|\||[;|\n]")
+_LOOK = re.compile(
+    r"(?:cd|pwd|ls|cat|nl|head|tail|wc|rg|grep|egrep|find(?!.*-(?:exec|delete))|tree|stat|file|du|df|which|type|echo|printf"
+    r"|true|sort|uniq|cut|tr|jq|sed\s+-n|git\s+(?:-C\s+\S+\s+)?(?:status|diff|log|show|blame|branch|remote|rev-parse"
+    r"|ls-files|grep)|gh\s+(?:issue|pr|run)\s+(?:view|list|diff|status|checks))(?:\s|$)"
+)
 _PATCH_MARKS = ("*** Update File: ", "*** Add File: ", "*** Delete File: ")
 
 
@@ -150,11 +157,21 @@ def note_result(
         times = before.times + 1 if before else 1
         attempt = call_summary(name, arguments)
         board.failures[key] = Failure(attempt=attempt, error=error, uuid=uuid, seq=seq, times=times)
-    if effect in ("write", "external"):
+    if effect == "write" or (effect == "external" and not _only_looks(arguments)):
         board.commands.pop(key, None)
         board.commands[key] = Command(
             attempt=call_summary(name, arguments), effect=effect, outcome="failed" if failed else "ok", seq=seq
         )
+
+
+def _only_looks(arguments: str) -> bool:
+    """A shell line of which every command plainly changes nothing: not worth a line among what has been run. This is
+    about a list in a window; what may be run again after a crash is for the tool's declared effect to say."""
+    found = _decode(arguments)
+    command = found.command if found.command is not None else found.cmd
+    if not isinstance(command, str) or ">" in command.replace("2>/dev/null", "").replace("2>&1", ""):
+        return False
+    return all(_LOOK.match(piece.strip()) for piece in _SEPARATORS.split(command) if piece.strip())
 
 
 def _key(name: str, arguments: str) -> str:
