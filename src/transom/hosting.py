@@ -12,22 +12,20 @@ from typing import Literal
 
 import msgspec
 
-from transom.core.block import Text, ToolCall, ToolResultRaw, ToolResultRef
+from transom.core.block import ToolCall, ToolResultRaw
 from transom.core.canon import plain_text
 from transom.core.event import (
     Event,
     Fact,
-    HostSaid,
-    ModelReplied,
     NegativeNoted,
     RecallMissed,
     RolloverDeclared,
     TodoChanged,
     TodoItem,
     ToolReturned,
-    UserSaid,
 )
 from transom.core.evidence import Files, check, parse
+from transom.core.searchable import text_of
 from transom.core.state import State
 from transom.core.surface import HOST_TOOLS, NEW_CONTEXT, is_spent, spent_refusal
 from transom.errors import HandoffRefused
@@ -36,9 +34,12 @@ from transom.ports import Log
 __all__ = ["PAGE_CHARS", "Desk", "is_hosted", "refused", "said"]
 
 PAGE_CHARS = 4_000
-"""Of an artifact: under the offload threshold of 2,048 tokens for all but dense data, so that reading one page never
-offloads it again (Maka pages at 4,000 too)."""
+"""Of an artifact, and less of it where that is more tokens than the offload threshold: reading a page never offloads
+it again."""
+_LEAST_PAGE_CHARS = 250
 _HITS = 5
+_LOOKED_AT = 50
+"""Hits asked for: the newest of them may be the very step that asks."""
 _RECALL_CHARS = 1_600
 """All hits together: about the 400 tokens of the cost model's recall."""
 _HANDOFF_SHARE = 0.10
@@ -84,6 +85,8 @@ class Desk:
     files: Files
     hard_limit: int
     before: int
+    fits: Callable[[str], bool] = lambda _: True
+    """Whether a result is small enough not to be offloaded."""
 
     def answer(self, call: ToolCall) -> tuple[Fact, ...]:
         """The facts of one call other than `new_context`: its result last."""
@@ -130,8 +133,8 @@ class Desk:
             return (refused(call, spent_refusal(query)),)
         if asked.message_uuid:
             event = self.log.find(self.state.session_id, asked.message_uuid)
-            if event is not None and event.seq < self.before:
-                return (said(call, _page(event, 0, _RECALL_CHARS)),)
+            if event is not None and event.seq < self.before and text_of(event.fact):
+                return (said(call, self._page(event, 0, _RECALL_CHARS)),)
         found = self._hits(query) if asked.query.strip() else []
         if not found:
             miss = f"recall: {query!r} stands nowhere in this session. Do not ask again; look in the workspace."
@@ -141,7 +144,7 @@ class Desk:
     def _hits(self, query: str) -> list[str]:
         shown: list[str] = []
         left = _RECALL_CHARS
-        for hit in self.log.search(query, self.state.session_id, _HITS * 2):
+        for hit in self.log.search(query, self.state.session_id, _LOOKED_AT):
             if hit.seq >= self.before or len(shown) == _HITS:
                 continue
             text = f"[message_uuid {hit.uuid}, offset {hit.offset}]\n{hit.text}"
@@ -154,9 +157,18 @@ class Desk:
     def _artifact(self, call: ToolCall) -> tuple[Fact, ...]:
         asked = msgspec.json.decode(call.arguments, type=_Artifact)
         event = self.log.find(self.state.session_id, asked.artifact_id)
-        if event is None or not _text(event):
+        if event is None or event.seq >= self.before or not text_of(event.fact):
             return (refused(call, f"read_artifact: there is no artifact {asked.artifact_id!r} in this session"),)
-        return (said(call, _page(event, max(0, asked.offset), PAGE_CHARS)),)
+        return (said(call, self._page(event, asked.offset, PAGE_CHARS)),)
+
+    def _page(self, event: Event, offset: int, size: int) -> str:
+        text = plain_text(text_of(event.fact))
+        offset = min(max(0, offset), len(text))
+        while True:
+            page = _shown(event.uuid, text, offset, size)
+            if size <= _LEAST_PAGE_CHARS or self.fits(page):
+                return page
+            size //= 2
 
     # -- state
 
@@ -199,16 +211,7 @@ def _receipt(declared: RolloverDeclared) -> str:
     return "\n".join(("The handoff is stored; a new window opens after this step.", *moved))
 
 
-def _text(event: Event) -> str:
-    fact = event.fact
-    if not isinstance(fact, UserSaid | HostSaid | ModelReplied | ToolReturned):
-        return ""
-    shown = (block.text for block in fact.blocks if isinstance(block, Text | ToolResultRaw | ToolResultRef))
-    return plain_text("\n".join(shown))
-
-
-def _page(event: Event, offset: int, size: int) -> str:
-    text = _text(event)
+def _shown(uuid: str, text: str, offset: int, size: int) -> str:
     end = min(len(text), offset + size)
-    rest = f'; go on with read_artifact {{"artifact_id":"{event.uuid}","offset":{end}}}' if end < len(text) else ""
-    return f"[message_uuid {event.uuid}, characters {offset:,} to {end:,} of {len(text):,}{rest}]\n{text[offset:end]}"
+    rest = f'; go on with read_artifact {{"artifact_id":"{uuid}","offset":{end}}}' if end < len(text) else ""
+    return f"[message_uuid {uuid}, characters {offset:,} to {end:,} of {len(text):,}{rest}]\n{text[offset:end]}"

@@ -258,7 +258,15 @@ class Session:
     def _run(self, world: World, calls: Sequence[ToolCall], before: int) -> None:
         """Run calls in order, each result appended as it comes; a `new_context` is heard after its siblings."""
         now = surface(self.state)
-        desk = Desk(state=self.state, log=self.log, files=world.files, hard_limit=self.rules.bounds.hard, before=before)
+        above = self.rules.policy.offload_above
+        desk = Desk(
+            state=self.state,
+            log=self.log,
+            files=world.files,
+            hard_limit=self.rules.bounds.hard,
+            before=before,
+            fits=lambda text: not above or self.rules.counter.measure(text).tokens <= above,
+        )
         for call in calls:
             if call.name == NEW_CONTEXT:
                 continue

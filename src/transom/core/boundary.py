@@ -41,11 +41,15 @@ from transom.core.pairing import NO_RESULT
 from transom.core.policy import Policy
 from transom.core.state import NOTHING, Item, State, add_counts
 from transom.core.surface import FALLBACK_CHANCES
+from transom.errors import OverBudget
 
 __all__ = ["before_step", "counted_tokens", "head_tokens", "prompt_tokens"]
 
 _MIN_SEED = 300
 """o200k tokens: anchors, handoff frame and a few lines of state; a seed never gets less room."""
+_STORM = 6
+"""Windows in a row that were full again after one result or none: recorded storms were hundreds of boundaries long and
+did no work, while a large result on its own fills one window or two."""
 _FALLBACK = (
     "[host] This window is full. The only call accepted now is new_context: hand over.",
     "[host] The window is full and was not handed over. Your next call is new_context.",
@@ -66,7 +70,8 @@ def before_step(
     """The facts this boundary appends. `model_hands_over`: a live model is there to be reminded and to declare a
     rollover itself; without one (replay) the fallback stage goes straight to a rollover by code.
 
-    Raises `OverBudget` with the numbers if the head and the user's own words alone do not fit.
+    Raises `OverBudget` with the numbers if the head and the user's own words alone do not fit, or if window after
+    window of a live model is full before anything was done in it.
     """
     desk = _Desk(state, policy, bounds, measure, tail_tokens)
     desk.settle()
@@ -94,6 +99,7 @@ class _Desk:
         self.window = Overlay(state, bounds, measure, tail_tokens)
         self.least = int(policy.min_gain * bounds.hard)
         self.has_opened = False
+        self.is_live = False
 
     @property
     def items(self) -> Sequence[Item]:
@@ -137,6 +143,7 @@ class _Desk:
 
     def budget(self, model_hands_over: bool) -> None:
         policy = self.policy
+        self.is_live = model_hands_over
         if self.state.intent is not None:
             self.rollover("model")
             return
@@ -359,6 +366,8 @@ class _Desk:
             require(self.bounds, protected=min(made.tokens, shrunk.tokens), what=what)
             self.cut(shrunk)
             return
+        if self.is_live and cause != "model":
+            self.break_storm(made.tokens)
         self.cut(made)
         self.facts.append(
             WindowOpened(
@@ -373,3 +382,12 @@ class _Desk:
             )
         )
         self.has_opened = True
+
+    def break_storm(self, tokens: int) -> None:
+        """Stop a live session whose windows are full before anything is done in them (L11); its user goes on."""
+        if self.state.crowded >= _STORM:
+            raise OverBudget(
+                f"boundary storm: {self.state.crowded} windows in a row were full after one result or none, and the "
+                f"next would start with {tokens:,} of {self.bounds.hard:,} tokens; nothing is lost. Raise "
+                f"--context-limit above {self.bounds.context_limit:,}, or say how to go on with smaller steps"
+            )

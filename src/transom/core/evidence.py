@@ -2,9 +2,11 @@
 
 A handoff is data, or prose with the four headings, which is parsed; prose without them is one inference. A requirement
 names its source, a user's `message_uuid` or `path[:line]` in the workspace, and the host checks that the words stand
-there: the requirement itself, or each phrase it quotes, compared with white space folded. What does not hold becomes
-an inference, with the reason; a model's or a tool's own words are no source. An inference carries the generation in
-which it was first made, however often it is repeated.
+there: the requirement itself, or each phrase it quotes, compared with white space folded. What is kept is the source's
+own sentence, whole: "delete the data" cut out of "never delete the data" comes back with its "never", and of a
+paraphrase around a quote only the quoted sentence. What does not hold becomes an inference, with the reason; a model's
+or a tool's own words are no source. An inference carries the generation in which it was first made, however often it
+is repeated.
 
 Sizes are refused with the numbers, never cut: a cut handoff would be a summary nobody wrote.
 """
@@ -12,7 +14,8 @@ Sizes are refused with the numbers, never cut: a cut handoff would be a summary 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import msgspec
@@ -27,17 +30,22 @@ __all__ = ["Claim", "Files", "check", "parse", "path_problem"]
 MAX_ITEMS = 60
 MAX_FILES = 40
 _QUOTED = re.compile(r"[\"“`']([^\"”`']{8,})[\"”`']")
-_HEADING = re.compile(r"^\s*(?:#{1,6}\s*)?\**\s*(?:\d+[.)]\s*)?(.*?)\**\s*:?\s*$")
-_BULLET = re.compile(r"^\s*(?:[-*+•]|\d+[.)])\s+")
-_SOURCE = re.compile(r"\s*[\[(](?:source:\s*)?(?P<source>[^\])]+)[\])]\s*$", re.IGNORECASE)
+_BULLET = re.compile(r"^\s*(?:[-*+•]|\d{1,3}[.)])\s+")
+_NUMBER = re.compile(r"^\d{1,3}[.)]\s*")
 _LONGEST_TITLE = 60
+_LONGEST_LINE_NUMBER = 9
+_LONGEST_SENTENCE = 600
+"""Characters: what is kept for a few words of a longer passage is no requirement, but a page."""
+_SOURCE_CHARS = 1_000_000
+"""Of one source that are looked through: a second's work; words further down are cited by line."""
 _ROLES = frozenset({"spec", "decision", "implementation", "test", "handoff", "other"})
 _NAMES = {
-    "requirements": ("requirement", "spec-confirmed", "spec confirmed", "confirmed", "已确认", "需求"),
-    "inferences": ("inference", "assumption", "推断"),
-    "conflicts": ("conflict", "unresolved", "冲突"),
     "unverified": ("unverified", "acceptance", "to verify", "next", "未验证", "待验证"),
+    "conflicts": ("conflict", "unresolved", "冲突"),
+    "inferences": ("inference", "assumption", "推断"),
+    "requirements": ("requirement", "spec-confirmed", "spec confirmed", "confirmed", "已确认", "需求"),
 }
+"""The first that a title names: an unverified requirement is unverified."""
 
 
 class _Required(msgspec.Struct):
@@ -110,10 +118,14 @@ def _is_blank(item: _Required | str) -> bool:
 def _required(item: _Required | str) -> Requirement:
     if isinstance(item, _Required):
         return Requirement(text=item.text.strip(), source=item.source.strip())
-    cited = _SOURCE.search(item)
-    if cited is None:
-        return Requirement(text=item.strip(), source="")
-    return Requirement(text=item[: cited.start()].strip(), source=cited["source"].strip())
+    text = item.strip()
+    start = max(text.rfind("["), text.rfind("(")) if text.endswith(("]", ")")) else 0
+    if start <= 0 or not text[start - 1].isspace():
+        return Requirement(text=text, source="")
+    source = text[start + 1 : -1].strip()
+    if source[:7].lower() == "source:":
+        source = source[7:].strip()
+    return Requirement(text=text[:start].strip(), source=source)
 
 
 def _file(file: _File) -> RelatedFile:
@@ -175,7 +187,7 @@ def _refuse_sizes(claim: Claim, max_chars: int) -> None:
 
 def _prose(text: str) -> _Sections:
     """Prose under the four headings; what stands under none is inference."""
-    made = _Sections(requirements=[], inferences=[], conflicts=[], unverified=[])
+    found: dict[str, list[list[str]]] = {name: [] for name in _NAMES}
     section = "inferences"
     for line in text.splitlines():
         named = _section(line)
@@ -185,20 +197,27 @@ def _prose(text: str) -> _Sections:
         words = _BULLET.sub("", line).strip()
         if not words or words.lower().strip("().") == "none":
             continue
-        listed: list[str] = getattr(made, section)
+        listed = found[section]
         if listed and not _BULLET.match(line) and line.startswith((" ", "\t")):
-            listed[-1] = f"{listed[-1]} {words}"
+            listed[-1].append(words)
         else:
-            listed.append(words)
-    return made
+            listed.append([words])
+    made = {name: [" ".join(words) for words in listed] for name, listed in found.items()}
+    return _Sections(
+        requirements=[*made["requirements"]],
+        inferences=made["inferences"],
+        conflicts=made["conflicts"],
+        unverified=made["unverified"],
+    )
 
 
 def _section(line: str) -> str:
     """The section a heading line opens, empty for any other line."""
-    found = _HEADING.match(line)
-    title = found[1].strip() if found else ""
-    is_marked = line.lstrip().startswith(("#", "**")) or line.rstrip().endswith((":", "："))
-    if not 0 < len(title) <= _LONGEST_TITLE or not (is_marked or title.isupper()):
+    line = line.strip()
+    if len(line) > _LONGEST_TITLE or line[:1] in "-+•":
+        return ""
+    title = _NUMBER.sub("", line.lstrip("# *")).rstrip(":：* ")
+    if not (line.startswith(("#", "**")) or line.endswith((":", "：")) or title.isupper()):
         return ""
     small = title.lower()
     return next((name for name, words in _NAMES.items() if any(word in small for word in words)), "")
@@ -211,47 +230,72 @@ def check(claim: Claim, state: State, files: Files) -> tuple[Handoff, tuple[Demo
             files.resolve(file.path)
         except PathEscaped as problem:
             raise HandoffRefused(f"new_context: related_files: {problem}") from problem
-    kept: list[Requirement] = []
+    kept: dict[str, Requirement] = {}
     demoted: list[Demotion] = []
+    sources = _Sources(state, files)
     for item in claim.handoff.requirements:
-        reason = _problem(item, state, files)
+        words, reason = _believed(item, sources)
+        for text in words:
+            kept.setdefault(text, Requirement(text=text, source=item.source))
         if reason:
             demoted.append(Demotion(text=item.text, source=item.source, reason=reason))
-        else:
-            kept.append(item)
     generation = state.window.generation
     claimed = [*(one.text for one in claim.handoff.inferences), *(one.text for one in demoted)]
     since = {text: state.inferences.get(folded(text), generation) for text in claimed}
     made = msgspec.structs.replace(
         claim.handoff,
-        requirements=tuple(kept),
+        requirements=tuple(kept.values()),
         inferences=tuple(Inference(text=text, generation=first) for text, first in since.items()),
     )
     return made, tuple(demoted)
 
 
-def _problem(item: Requirement, state: State, files: Files) -> str:
-    """Why a requirement's source does not hold; empty if it does."""
-    source = item.source.removeprefix("message_uuid:").strip()
-    if not source:
-        return "names no source"
-    said = next((words for words in state.words if words.uuid == source), None)
-    if said is not None:
-        text = "\n".join(block.text for block in said.blocks if isinstance(block, Text))
-        return "" if _stands(item.text, text) else "that message does not say so"
-    path, line = _place(source)
-    if path_problem(path):
-        return "no user said so, and it is no path in the workspace"
-    try:
-        found = files.text(path)
-    except PathEscaped as problem:
-        return str(problem)
-    if found is None:
-        return "there is no such user message and no such file"
-    if line:
-        lines = found.splitlines()
-        found = "\n".join(lines[max(0, line - _AROUND - 1) : line + _AROUND])
-    return "" if _stands(item.text, found) else "that file does not say so" + (" near that line" if line else "")
+def _believed(item: Requirement, sources: _Sources) -> tuple[list[str], str]:
+    """What a requirement's source says of it, in the source's own sentences, and why the claim itself does not hold
+    (empty if it does)."""
+    found = sources.named(item.source.removeprefix("message_uuid:").strip())
+    if isinstance(found, str):
+        return [], found
+    stands = found.sentence(item.text)
+    if stands:
+        return [stands], ""
+    quoted = [found.sentence(quote) for quote in _QUOTED.findall(item.text)]
+    if quoted and all(quoted):
+        return quoted, "only the words it quotes stand there; they are kept, its own are not"
+    return [], found.silence
+
+
+class _Sources:
+    """The sources one handoff names, each read once."""
+
+    def __init__(self, state: State, files: Files) -> None:
+        self._state = state
+        self._files = files
+        self._read: dict[str, _Passage | str] = {}
+
+    def named(self, source: str) -> _Passage | str:
+        """The text of a source, or why there is none."""
+        if source not in self._read:
+            self._read[source] = self._find(source)
+        return self._read[source]
+
+    def _find(self, source: str) -> _Passage | str:
+        if not source:
+            return "names no source"
+        said = next((words for words in self._state.words if words.uuid == source), None)
+        if said is not None:
+            text = "\n".join(block.text for block in said.blocks if isinstance(block, Text))
+            return _Passage(text, 0, "that message does not say so")
+        path, line = _place(source)
+        if path_problem(path):
+            return "no user said so, and it is no path in the workspace"
+        try:
+            found = self._files.text(path)
+        except PathEscaped as problem:
+            return str(problem)
+        if found is None:
+            return "there is no such user message and no such file"
+        return _Passage(found, line, "that file does not say so" + (" near that line" if line else ""))
 
 
 _AROUND = 5
@@ -260,12 +304,72 @@ _AROUND = 5
 
 def _place(source: str) -> tuple[str, int]:
     path, _, line = source.rpartition(":")
-    return (path, int(line)) if path and line.isdecimal() else (source, 0)
+    is_numbered = path and line.isdecimal() and len(line) <= _LONGEST_LINE_NUMBER
+    return (path, int(line)) if is_numbered else (source, 0)
 
 
-def _stands(claim: str, text: str) -> bool:
-    whole = folded(text)
-    if folded(claim) in whole:
-        return True
-    quotes = _QUOTED.findall(claim)
-    return bool(quotes) and all(folded(quote) in whole for quote in quotes)
+class _Passage:
+    """A source's sentences near a line (0 = all of them), searchable as one folded text."""
+
+    def __init__(self, text: str, line: int, silence: str) -> None:
+        self.silence = silence
+        near = [
+            (said, lead)
+            for first, last, said, lead in _sentences(text)
+            if not line or (first <= line + _AROUND and last >= line - _AROUND)
+        ]
+        self._said = [said for said, _ in near]
+        self._leads = [lead for _, lead in near]
+        self._starts: list[int] = []
+        size = 0
+        shapes = [said.casefold() for said in self._said]
+        for shape in shapes:
+            self._starts.append(size)
+            size += len(shape) + 1
+        self._folded = " ".join(shapes)
+
+    def sentence(self, claim: str) -> str:
+        """The whole sentences in which these words stand, under the line that introduces their list; empty if they
+        do not stand here, or only in the middle of a page."""
+        words = folded(claim)
+        at = self._folded.find(words) if words else -1
+        if at < 0:
+            return ""
+        first = bisect_right(self._starts, at) - 1
+        last = bisect_right(self._starts, at + len(words) - 1)
+        whole = " ".join((self._leads[first], *self._said[first:last])).strip()
+        return whole if len(whole) <= max(_LONGEST_SENTENCE, 2 * len(claim)) else ""
+
+
+_MARK = re.compile(r"[ \t]*(?:[-*+•]|\d{1,3}[.)]|#{1,6}|>)\s+")
+_SENTENCE_END = re.compile(r"(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)\s+(?![a-z])|(?<=[。！？])")
+_UNFINISHED = re.compile(r"[\w,，、(]$")
+
+
+def _sentences(text: str) -> Iterator[tuple[int, int, str, str]]:
+    """(first line, last line, sentence, the line that introduces its list), in order, with white space folded."""
+    lead = ""
+    for first, run in _runs(text[:_SOURCE_CHARS].splitlines()):
+        mark = _MARK.match(run[0])
+        whole = " ".join((run[0][mark.end() :] if mark else run[0], *run[1:]))
+        if not mark or run[0].lstrip().startswith("#"):
+            lead = ""
+        pieces = [" ".join(piece.split()) for piece in _SENTENCE_END.split(whole)]
+        yield from ((first, first + len(run) - 1, said, lead) for said in pieces if said)
+        if not mark and pieces[-1].endswith((":", "：")):
+            lead = pieces[-1]
+
+
+def _runs(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
+    """Lines that go on from one another, with the number of the first: a sentence may be wrapped anywhere."""
+    run: list[str] = []
+    for number, line in enumerate(lines, 1):
+        goes_on = run and line.strip() and not _MARK.match(line) and _UNFINISHED.search(run[-1].rstrip())
+        if goes_on and "=" not in run[-1] and "=" not in line:
+            run.append(line)
+            continue
+        if run:
+            yield number - len(run), run
+        run = [line] if line.strip() else []
+    if run:
+        yield len(lines) - len(run) + 1, run

@@ -65,7 +65,7 @@ from transom.core.state import (
     replaced,
 )
 from transom.core.surface import FALLBACK_CHANCES
-from transom.core.usage import learn
+from transom.core.usage import answers, learn
 
 __all__ = ["fold", "project"]
 
@@ -93,6 +93,8 @@ def fold(state: State, event: Event) -> State:
             state.is_overflowed = fact.kind == "overflow"
             if state.fallbacks and fact.kind == "invalid":
                 state.fallbacks = FALLBACK_CHANCES  # the provider will not have it: the host rolls over
+            elif state.fallbacks and fact.kind == "unavailable":
+                state.fallback_turn = state.turn  # the model has not heard the notice: no chance of its is used up
         case ToolDispatched():
             state.dispatched.update(fact.call_ids)
         case RecallMissed():
@@ -217,6 +219,7 @@ def _item(state: State, event: Event, role: Role, blocks: tuple[Block, ...]) -> 
 def _user(state: State, event: Event, fact: UserSaid) -> None:
     item = _item(state, event, "user", fact.blocks)
     _said(state, item)
+    state.crowded = 0
     rules = _constraints(fact.blocks)
     state.words.append(Words(seq=event.seq, uuid=event.uuid, blocks=fact.blocks, counts=item.counts, constraints=rules))
 
@@ -260,15 +263,11 @@ def _reply(state: State, event: Event, fact: ModelReplied) -> None:
     state.window.seen = state.window.sent
     _push(state, item)
     state.window.calls = calls
-    if not calls and fact.stop_reason not in _BROKEN and any(isinstance(b, Text) and b.text.strip() for b in blocks):
+    if not calls and not state.fallbacks and answers(fact):  # in the fallback stage a handoff was asked for
         state.answered_through = event.seq
     for block in blocks:
         if isinstance(block, ToolCall):
             note_call(state.board, block)
-
-
-_BROKEN = frozenset({"error", "aborted", "max_tokens", "length", "pause_turn"})
-"""Stop reasons of replies that answer nothing yet."""
 
 
 def _result(state: State, event: Event, fact: ToolReturned) -> None:
@@ -289,6 +288,7 @@ def _result(state: State, event: Event, fact: ToolReturned) -> None:
     _push(state, item if call else stray(item))
     if call is None or fact.by == "host":
         return
+    state.window.returned += 1
     name, arguments = call
     failed = fact.is_error or fact.exit_code not in (None, 0)
     text = "\n".join(block.text for block in fact.blocks if isinstance(block, ToolResultRaw)) if failed else ""
@@ -381,6 +381,8 @@ def _open(state: State, event: Event, fact: WindowOpened) -> None:
     for item in items:
         _push(state, item)
     state.boundaries += 1
+    is_full = fact.cause in ("hard-limit", "overflow", "watermark", "fifo")
+    state.crowded = state.crowded + 1 if is_full and old.returned <= 1 else 0
     state.refused_tokens = state.known_prompt = 0
     _narrowed(state)
     state.fallbacks, state.reminder_claimed, state.is_overflowed = 0, False, False

@@ -112,6 +112,8 @@ class Window(msgspec.Struct, kw_only=True):
     """Replies received before it opened."""
     edits: list[int] = []
     """Positions whose blocks changed since the window opened, in the order they did."""
+    returned: int = 0
+    """Results that tools gave since it opened."""
     calls: dict[str, tuple[str, str]] = {}
     """Open calls of the newest reply: call id -> (name, raw arguments)."""
 
@@ -164,6 +166,8 @@ class State(msgspec.Struct, kw_only=True):
     """Fallback notices in this window: each is one request with a narrower surface."""
     fallback_turn: int = 0
     """`turn` at the newest of them: the next follows only after a request was made with it."""
+    crowded: int = 0
+    """Windows in a row that were full again after one result of a tool, or none (L11)."""
     is_overflowed: bool = False
     """The provider refused the last request as larger than its window."""
     inferences: dict[str, int] = {}

@@ -123,8 +123,12 @@ def withheld_refusal(name: str) -> str:
 
 def is_spent(missed: Sequence[str], query: str) -> bool:
     """Whether a query, or a wider one, has missed in this window."""
-    words = folded(query)
-    return any(folded(one) in words for one in missed)
+    words = _asked(query)
+    return any(_asked(one) in words for one in missed)
+
+
+def _asked(query: str) -> str:
+    return folded(query) or query.strip()  # nothing but marks is a query for marks
 
 
 def spent_refusal(query: str) -> str:

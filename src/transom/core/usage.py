@@ -1,4 +1,5 @@
-"""What a reported prompt teaches: the ratios of our counts, and whether a provider drops the thoughts of earlier turns.
+"""What a reply tells: whether it ends its turn, and what the prompt it reports teaches: the ratios of our counts, and
+whether a provider drops the thoughts of earlier turns.
 
 Only growth teaches: what a prompt is larger by than the last one reported, beside what was appended in between. After
 a rewrite, a new window or a new head there is nothing to compare with.
@@ -6,9 +7,11 @@ a rewrite, a new window or a new head there is nothing to compare with.
 
 from __future__ import annotations
 
+from transom.core.block import Text
+from transom.core.event import ModelReplied
 from transom.core.state import NOTHING, State, add_counts, thoughts_of
 
-__all__ = ["learn"]
+__all__ = ["answers", "learn"]
 
 _TELLING = 150
 """Tokens of thoughts from which a prompt's growth tells whether they were kept."""
@@ -39,3 +42,19 @@ def _vote(state: State, kept: int, grown: int) -> int:
     if size < _TELLING:
         return 0
     return 1 if abs(grown - kept + size) < abs(grown - kept) else -1
+
+
+_BROKEN = frozenset(
+    {
+        *("error", "aborted", "pause_turn"),
+        *("max_tokens", "length", "max_output_tokens", "model_context_window_exceeded"),
+        *("refusal", "content_filter"),
+    }
+)
+"""Stop reasons of replies that answer nothing yet, in the words of all providers."""
+
+
+def answers(fact: ModelReplied) -> bool:
+    """Whether a reply without calls ends its turn: it has words, and was not broken off."""
+    has_words = any(isinstance(block, Text) and block.text.strip() for block in fact.blocks)
+    return has_words and fact.stop_reason not in _BROKEN
