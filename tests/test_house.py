@@ -20,7 +20,7 @@ MODULES = sorted(path.relative_to(SRC).as_posix() for path in SRC.rglob("*.py"))
 CORE = [module for module in MODULES if module.startswith("core/") and module != "core/__init__.py"]
 
 _INNER = {"errors", "core", "ports"}
-_DRIVERS = {"measuring", "hosting", "session", "agent", "loop", "flow", "compose"}
+_DRIVERS = {"measuring", "hosting", "session", "agent", "loop", "flow", "compose", "live"}
 _EDGES = {"lab", "viewer", "gateway", "mcp", "integrations"}
 # Room -> the rooms it may import, besides itself.
 ALLOWED = {
@@ -35,7 +35,8 @@ ALLOWED = {
     "agent": _INNER | {"session"},
     "loop": _INNER | {"session", "agent"},
     "flow": _INNER | {"session", "agent"},
-    "compose": _INNER | _DRIVERS | {"adapters", "importers"},
+    "compose": _INNER | (_DRIVERS - {"live"}) | {"adapters", "importers"},
+    "live": _INNER | _DRIVERS | {"adapters"},
     "lab": _INNER | _DRIVERS | {"testing"},
     "viewer": _INNER | _DRIVERS,
     "gateway": _INNER | _DRIVERS,

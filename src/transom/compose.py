@@ -1,15 +1,15 @@
-"""The only room that names concrete adapters and importers: what stands behind each port, and where things lie.
+"""What stands behind each port, and where things lie; beside `live`, the only file that names concrete adapters.
 
 A store is a folder: `log.db` (the log), `log.search.db` (its index, may be deleted), `blobs/` (large bodies),
-`exports/` (sessions of opencode). It is the one named, else `$TRANSOM_HOME`, else the folder the system keeps for the
-data of a user's programs.
+`exports/` (sessions of opencode), `snapshots/` (saved states, may be deleted), `running/` (who runs a session). It is
+the one named, else `$TRANSOM_HOME`, else the folder the system keeps for the data of a user's programs.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib import resources
 from pathlib import Path
 from types import TracebackType
@@ -34,6 +34,7 @@ from transom.ports import Blobs, Counter, Log
 
 if TYPE_CHECKING:
     from transom.adapters.provider_http import HttpProvider, Patience
+    from transom.adapters.snapshots import DirSnapshots
     from transom.importers.load import Imported as Imported  # noqa: PLC0414 - the commands name the type
     from transom.importers.load import Progress
 
@@ -65,6 +66,18 @@ class Store:
 
     def close(self) -> None:
         self.log.close()
+
+    @property
+    def snapshots(self) -> DirSnapshots:
+        from transom.adapters.snapshots import DirSnapshots
+
+        return DirSnapshots(self.path / "snapshots")
+
+    def hold(self, session_id: str) -> AbstractContextManager[None]:
+        """Be the one process that runs this session. Raises `UsageError` naming the one that does."""
+        from transom.adapters.holding import hold
+
+        return hold(self.path / "running", session_id)
 
     def __enter__(self) -> Self:
         return self

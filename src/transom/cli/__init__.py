@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
+    "run": "Work on a task: an agent in a sandbox, in windows that it hands over itself.",
+    "resume": "Go on with a run, whatever ended it.",
     "replay": "Replay recorded sessions under several policies: tokens, price, boundaries, what was lost.",
     "sessions": "List the stored sessions.",
     "show": "Show a session's events, one event whole, or the exact window at any point.",

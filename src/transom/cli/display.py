@@ -1,0 +1,157 @@
+"""What a person sees of a run while it goes on: words on stdout, everything about them on stderr.
+
+On a terminal the model's words come as they stream; elsewhere whole, after the reply. All of it is printed without
+anything a terminal would obey. Told in JSON, it is one line an event, and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import msgspec
+from rich.text import Text
+
+from transom.cli.reading import block_words
+from transom.cli.terminal import out, printable, printable_lines, words
+from transom.core import block
+from transom.core.blackboard import call_summary
+from transom.core.event import (
+    Event,
+    HostSaid,
+    ModelReplied,
+    RequestFailed,
+    RolloverDeclared,
+    ToolReturned,
+    WindowOpened,
+    WindowRefused,
+)
+from transom.core.literals import error_lines
+
+if TYPE_CHECKING:
+    from transom.agent.run import Agent
+    from transom.ports import Delta
+
+__all__ = ["Display", "Silent", "event_line"]
+
+_GAUGE = 20
+_CAUSES = {
+    "model": "the model handed over",
+    "hard-limit": "it was full, handed over by code",
+    "overflow": "the provider's was smaller, handed over by code",
+    "watermark": "the policy's watermark, handed over by code",
+    "fifo": "the oldest messages were dropped",
+}
+
+
+def event_line(event: Event) -> str:
+    """An event as one line of JSON, in ASCII."""
+    return json.dumps(msgspec.to_builtins(event) | {"digest": event.digest.hex()})
+
+
+class Silent:
+    """Says nothing while it runs; in JSON, a line an event."""
+
+    def __init__(self, *, is_json: bool = False) -> None:
+        self._is_json = is_json
+
+    def show(self, piece: Delta) -> None:
+        pass
+
+    def attach(self, agent: Agent) -> None:
+        pass
+
+    def told(self, event: Event) -> None:
+        if self._is_json:
+            print(event_line(event), flush=True)  # noqa: T201 - lines for a program
+
+
+class Display:
+    """The view of a person. `attach` the agent, whose figures the gauge shows."""
+
+    def __init__(self) -> None:
+        self._agent: Agent | None = None
+        self._out, self._words = out(), words()
+        self._is_live = sys.stdout.isatty()
+        self._is_in_line = False
+
+    def attach(self, agent: Agent) -> None:
+        self._agent = agent
+
+    def show(self, piece: Delta) -> None:
+        if self._is_live and piece.kind != "call" and piece.text:
+            style = "dim" if piece.kind == "thought" else ""
+            self._out.print(Text(printable_lines(piece.text), style=style), end="", soft_wrap=True)
+            self._is_in_line = not piece.text.endswith("\n")
+
+    def told(self, event: Event) -> None:
+        match event.fact:
+            case ModelReplied() as reply:
+                self._reply(reply)
+            case ToolReturned() as result:
+                self._result(result)
+            case WindowOpened() as opened:
+                self._opened(opened)
+            case RolloverDeclared() as declared:
+                for one in declared.demoted:
+                    self._say(
+                        f"  demoted to inference: {one.text} ({one.source or 'no source'}: {one.reason})", "yellow"
+                    )
+            case HostSaid() as said if said.kind in ("reminder", "fallback", "refusal", "continue"):
+                self._say(" ".join(block_words(one) for one in said.blocks), "magenta")
+            case WindowRefused() as refused:
+                self._say(f"no new window ({refused.cause}): it {refused.reason}", "magenta")
+            case RequestFailed() as failed:
+                self._say(f"the request failed ({failed.kind}): {failed.message}", "red")
+            case _:
+                pass
+
+    def _reply(self, reply: ModelReplied) -> None:
+        if self._is_in_line:
+            self._out.print()
+            self._is_in_line = False
+        if not self._is_live:
+            for one in reply.blocks:
+                if isinstance(one, block.Text) and one.text.strip():
+                    self._out.print(Text(printable_lines(one.text)), soft_wrap=True)
+        self._say(self._gauge(reply), "dim")
+        for one in reply.blocks:
+            if isinstance(one, block.ToolCall):
+                self._say(f"→ {call_summary(one.name, one.arguments)}", "cyan")
+
+    def _gauge(self, reply: ModelReplied) -> str:
+        agent = self._agent
+        if agent is None:
+            return ""
+        limit, tally = agent.session.rules.bounds.context_limit, agent.tally
+        usage = reply.usage
+        used = usage.prompt + usage.output if usage else 0
+        filled = min(_GAUGE, round(_GAUGE * used / limit))
+        size = f"{used:,} of {limit:,}" if usage else f"its size was not reported, limit {limit:,}"
+        spent = f" · ${tally.microusd / 1e6:.4f}" if tally.microusd else ""
+        cached = f" · {usage.cached / usage.prompt:.0%} cached" if usage and usage.prompt else ""
+        return f"  step {tally.steps} · window {tally.windows} [{'#' * filled:-<{_GAUGE}}] {size}{cached}{spent}"
+
+    def _result(self, result: ToolReturned) -> None:
+        text = "\n".join(block_words(one) for one in result.blocks)
+        lines = text.strip().splitlines()
+        if result.is_error or result.exit_code not in (None, 0):
+            said = next(iter(error_lines(text, 1)), lines[0] if lines else "no output")
+            code = f"exit {result.exit_code}: " if result.exit_code is not None else "error: "
+            self._say(f"  {code}{said}", "red")
+        elif len(lines) <= 1:
+            self._say(f"  {lines[0] if lines else 'no output'}", "dim")
+        else:
+            tokens = sum(one.tokens for one in result.blocks)
+            self._say(f"  {len(lines):,} lines, {tokens:,} tokens", "dim")
+
+    def _opened(self, opened: WindowOpened) -> None:
+        why = _CAUSES.get(opened.cause, opened.cause)
+        sizes = f"{opened.tokens_before:,} → {opened.tokens_after:,} tokens"
+        self._say(f"── window {opened.generation + 1}: {why}, {sizes} ──", "bold green")
+
+    def _say(self, sentence: str, style: str) -> None:
+        if sentence:
+            text = Text(printable(sentence) if sentence[:1] != " " else f"  {printable(sentence)}", style=style)
+            self._words.print(text, no_wrap=True, overflow="ellipsis")

@@ -1,0 +1,183 @@
+"""What `run` and `resume` have in common: their options, the agent these make, and the turns with a person."""
+
+from __future__ import annotations
+
+import json as stdlib_json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from transom import compose
+from transom.cli.asking import approver, is_person_there, next_message
+from transom.cli.options import StoreFolder
+from transom.cli.settings import KEYS, Settings, settle
+from transom.cli.terminal import out, printable, printable_lines, say
+from transom.core.block import Text
+from transom.core.pricing import find_price
+from transom.errors import KernelError, UsageError
+
+if TYPE_CHECKING:
+    from transom.agent.run import Agent, Ended, Stop
+    from transom.agent.tally import Tally
+    from transom.cli.display import Display, Silent
+    from transom.live import Manner, Model
+
+__all__ = ["Options", "OptionsOf", "chosen_model", "drive", "manner_of", "settings_of"]
+
+_INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The flags. What is not given comes from the environment and the settings' files (`transom config`)."""
+
+    provider: Annotated[
+        str | None,
+        Parameter(help="anthropic, openai, deepseek, openrouter, ollama, vllm, llama.cpp, compatible, …; or scripted, "
+                  "recorded, local. Left out, it follows from the model's name."),
+    ] = None  # fmt: skip
+    model: Annotated[str | None, Parameter(help="The model's name; a GGUF file for local.")] = None
+    base_url: Annotated[str | None, Parameter(help="Where the provider's server is.")] = None
+    script: Annotated[str | None, Parameter(help="The script that the scripted provider plays.")] = None
+    context_limit: Annotated[str | None, Parameter(help="Tokens of the window: 8k, 128000, 1M.")] = None
+    policy: Annotated[str | None, Parameter(help="A preset (rollover, gssc, mask, …) or FILE.toml.")] = None
+    ask: Annotated[bool, Parameter(help="Ask before every write and every command.")] = False
+    auto: Annotated[bool, Parameter(help="Ask nothing: the default inside a sandbox.")] = False
+    unsandboxed: Annotated[bool, Parameter(help="Run commands with all your rights.")] = False
+    network: Annotated[bool, Parameter(help="Let commands in the sandbox use the network.")] = False
+    max_steps: Annotated[int | None, Parameter(help="End after so many steps.")] = None
+    max_spend: Annotated[float | None, Parameter(help="End when the session has cost so many US dollars.")] = None
+    max_minutes: Annotated[float | None, Parameter(help="End after so many minutes.")] = None
+    store: StoreFolder = None
+    workspace: Annotated[Path | None, Parameter(help="The folder to work in. Without it, this one.")] = None
+    quiet: Annotated[bool, Parameter(help="Print the model's last words alone.")] = False
+    json: Annotated[bool, Parameter(help="Print a line of JSON for each event, and one for the end.")] = False
+
+
+OptionsOf = Annotated[Options, Parameter(name="*")]
+
+
+def settings_of(options: Options, workspace: Path, session: dict[str, str] | None = None) -> Settings:
+    if options.ask and options.auto:
+        raise UsageError("--ask and --auto are two answers to one question; give one of them")
+    flags: dict[str, str | None] = {}
+    for key in KEYS:
+        value = getattr(options, key, None)
+        flags[key] = None if value is None or value is False else str(value).lower() if value is True else str(value)
+    flags["approve"] = "ask" if options.ask else "auto" if options.auto else None
+    return settle(flags, workspace, session)
+
+
+def chosen_model(settings: Settings, kept: compose.Store, gone: Tally | None = None) -> Model:
+    """Raises `UsageError` if no model is named anywhere."""
+    from transom import live
+
+    script = settings.text("script")
+    name = settings.text("model")
+    return live.model(
+        settings.text("provider") or _provider_of(name, script),
+        name,
+        context_limit=settings.tokens(),
+        base_url=settings.text("base_url"),
+        script=Path(script) if script else None,
+        kept=kept,
+        gone=gone,
+    )
+
+
+def _provider_of(name: str, script: str) -> str:
+    if script:
+        return "scripted"
+    if name.endswith(".gguf"):
+        return "local"
+    if not name:
+        raise UsageError(
+            "no model is named: say --model NAME (claude-…, gpt-…, a GGUF file), or --provider and --model; "
+            "TRANSOM_MODEL and the files that `transom config` shows say it for every run"
+        )
+    price = find_price(compose.prices(), name)
+    if price.assumed or price.provider not in ("anthropic", "openai", "deepseek"):
+        raise UsageError(f"{name}: whose model this is does not follow from its name; say --provider too")
+    return price.provider
+
+
+def manner_of(settings: Settings, view: Display | Silent, stop: Stop) -> Manner:
+    from transom import live
+    from transom.agent.run import Bounds
+
+    is_unsandboxed = settings.flag("unsandboxed")
+    how = settings.text("approve") or ("ask" if is_unsandboxed else "auto")
+    if is_unsandboxed and not settings.text("approve") and not is_person_there():
+        raise UsageError("--unsandboxed with nobody to ask needs --auto: commands would run with all your rights")
+    return live.Manner(
+        policy=settings.policy(),
+        bounds=Bounds(
+            steps=int(settings.number("max_steps")),
+            microusd=settings.microusd(),
+            seconds=60 * settings.number("max_minutes"),
+        ),
+        stop=stop,
+        approve=approver(how, stop),
+        is_unsandboxed=is_unsandboxed,
+        is_network_allowed=settings.flag("network"),
+        show=view.show,
+        told=view.told,
+    )
+
+
+def drive(agent: Agent, view: Display | Silent, options: Options, words: str) -> int:
+    """Say `words` (if any), run, and go on with what a person says then. Returns the exit code."""
+    view.attach(agent)
+    is_talk = is_person_there() and not (options.quiet or options.json)
+    try:
+        with agent.stop.listening():
+            if words:
+                agent.say(words)
+            ended = agent.run()
+            while ended.reason == "answered" and is_talk and (words := next_message("\nyou (empty line: end)> ")):
+                agent.say(words)
+                ended = agent.run()
+    except (KernelError, KeyboardInterrupt):
+        say(f"everything so far is stored; go on with: {_go_on(agent, options)}")
+        raise
+    _conclude(agent, ended, options)
+    return 0 if ended.reason == "answered" else _INTERRUPTED if ended.reason == "interrupted" else 1
+
+
+def _go_on(agent: Agent, options: Options) -> str:
+    store = f" --store {options.store}" if options.store else ""
+    return printable(f"transom resume {agent.session.session_id}{store}")
+
+
+def _conclude(agent: Agent, ended: Ended, options: Options) -> None:
+    tally = agent.tally
+    if options.json:
+        plain = {
+            "ended": ended.reason,
+            "sentence": ended.sentence,
+            "session_id": agent.session.session_id,
+            "steps": tally.steps,
+            "windows": tally.windows,
+            "prompt_tokens": tally.prompt_tokens,
+            "cached_tokens": tally.cached_tokens,
+            "output_tokens": tally.output_tokens,
+            "microusd": tally.microusd,
+        }
+        out().print(stdlib_json.dumps(plain), soft_wrap=True)
+        return
+    if options.quiet:
+        last = next((item for item in reversed(agent.session.state.window.items) if item.role == "assistant"), None)
+        said = [one.text for one in last.blocks if isinstance(one, Text)] if last else []
+        out().print(printable_lines("\n".join(said)), soft_wrap=True)
+    else:
+        windows = f"{tally.windows} window{'s' * (tally.windows != 1)}"
+        spent = f", ${tally.microusd / 1e6:.4f}" if tally.microusd else ""
+        say(
+            f"{agent.session.session_id}: {tally.steps} steps, {windows}, {tally.prompt_tokens:,} tokens in "
+            f"({tally.cached_share:.0%} cached), {tally.output_tokens:,} out{spent}",
+            style="dim",
+        )
+    if ended.reason != "answered":
+        say(f"ended: {ended.sentence}; go on with: {_go_on(agent, options)}", style="yellow")

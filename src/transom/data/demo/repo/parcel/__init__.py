@@ -1,0 +1,1 @@
+"""What a shipment costs. SPEC.md is the customer's word."""

@@ -1,0 +1,247 @@
+"""A live agent, put together: a model behind a name, a workspace, a sandbox, a session in a store.
+
+    with compose.store() as kept:
+        chosen = live.model("anthropic", "claude-sonnet-4-5", kept=kept)
+        made = live.agent(kept, chosen, Path())
+        made.say("Fix the failing test.")
+        print(made.run().sentence)
+
+The context limit is the one given, else what the price table's own entry of the model says; a window that nobody knows
+is not guessed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from time import strftime, time_ns
+from uuid import uuid4
+
+from transom.adapters import provider_anthropic
+from transom.adapters.counter import classify
+from transom.adapters.local import LocalCounter, LocalModel, LocalProvider
+from transom.adapters.provider_catalogue import known
+from transom.adapters.recorded import RecordedProvider
+from transom.adapters.sandbox import open_sandbox
+from transom.adapters.scripted import ScriptedProvider
+from transom.adapters.scripted_format import read_script
+from transom.adapters.workspace import DirWorkspace
+from transom.agent.head import Surroundings, head
+from transom.agent.run import Agent, Bounds, Stop
+from transom.agent.tally import Tally
+from transom.agent.toolbox import Approve, Toolbox
+from transom.compose import Store, counter, prices, provider
+from transom.core.budget import LimitSource, limits
+from transom.core.canon import FORMAT
+from transom.core.event import Event, SessionOpened
+from transom.core.evidence import Files
+from transom.core.policy import PRESETS, Policy
+from transom.core.pricing import Price, find_price
+from transom.errors import UsageError
+from transom.ports import Counter, Delta, Provider
+from transom.session import Rules, Session, World
+
+__all__ = ["Manner", "Model", "agent", "model"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """A model that can be asked, the size of its window, and its price (None: free)."""
+
+    provider_name: str
+    name: str
+    provider: Provider
+    counter: Counter
+    context_limit: int
+    source: LimitSource
+    price: Price | None = None
+    close: Callable[[], None] = lambda: None
+
+
+def model(
+    provider_name: str,
+    name: str = "",
+    *,
+    context_limit: int = 0,
+    base_url: str = "",
+    script: Path | None = None,
+    kept: Store | None = None,
+    gone: Tally | None = None,
+) -> Model:
+    """The model called `name` behind a provider of the catalogue; or `scripted` (plays `script`), `recorded` (says
+    again what the session `name` of `kept` was told), `local` (the GGUF file `name`). `gone`: what the session has had.
+
+    Raises `UsageError` where the window is not known and `context_limit` does not say it, and what `provider` raises.
+    """
+    match provider_name:
+        case "scripted":
+            made = _scripted(script, context_limit, gone)
+        case "recorded":
+            made = _recorded(name, context_limit, kept, gone)
+        case "local":
+            made = _local(name, context_limit)
+        case _:
+            made = _served(provider_name, name, context_limit, base_url, kept)
+    if not made.context_limit:
+        raise UsageError(
+            f"the window of {made.name or 'this model'} is not known: say --context-limit, as 128k (a script may say "
+            "window_tokens)"
+        )
+    return made
+
+
+def _scripted(script: Path | None, context_limit: int, gone: Tally | None) -> Model:
+    if script is None:
+        raise UsageError("scripted: say which script with --script FILE; docs/scripted.md is its manual")
+    read = read_script(script)
+    player = ScriptedProvider(read, provider_anthropic.DIALECT, after=gone.response_id if gone else "")
+    return Model(
+        provider_name="scripted",
+        name=read.model,
+        provider=player,
+        counter=counter(),
+        context_limit=context_limit or read.window_tokens,
+        source="configured" if context_limit else "provider-reported",
+    )
+
+
+def _recorded(name: str, context_limit: int, kept: Store | None, gone: Tally | None) -> Model:
+    if kept is None or not name:
+        raise UsageError("recorded: name the session whose replies are said again, with --model SESSION")
+    player = RecordedProvider(kept.log, name, provider_anthropic.DIALECT, skip=gone.steps if gone else 0)
+    return Model(
+        provider_name="recorded",
+        name=name,
+        provider=player,
+        counter=counter(),
+        context_limit=context_limit,
+        source="configured",
+    )
+
+
+def _local(name: str, context_limit: int) -> Model:
+    if not name or not context_limit:
+        raise UsageError("local: name the GGUF file with --model FILE, and its window with --context-limit")
+    loaded = LocalModel(name, context_limit=context_limit)
+    return Model(
+        provider_name="local",
+        name=name,
+        provider=LocalProvider(loaded),
+        counter=LocalCounter(loaded, classify),
+        context_limit=context_limit,
+        source="configured",
+        close=loaded.close,
+    )
+
+
+def _served(provider_name: str, name: str, context_limit: int, base_url: str, kept: Store | None) -> Model:
+    is_open = known(provider_name).is_open
+    if not name:
+        raise UsageError(f"{provider_name}: say which model with --model NAME")
+    price = find_price(prices(), name)
+    client = provider(provider_name, name, base_url=base_url, blobs=kept.blobs if kept else None)
+    return Model(
+        provider_name=provider_name,
+        name=name,
+        provider=client,
+        counter=counter(),
+        context_limit=context_limit or (0 if price.assumed else price.context_window),
+        source="configured" if context_limit else "catalogue",
+        price=None if price.assumed and is_open else price,
+        close=client.close,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manner:
+    """How an agent works: under which policy and bounds, what it may do, and who is told."""
+
+    policy: Policy = PRESETS["rollover"]
+    bounds: Bounds | None = None
+    stop: Stop | None = None
+    approve: Approve = lambda _call, _effect: True
+    is_unsandboxed: bool = False
+    is_network_allowed: bool = False
+    show: Callable[[Delta], None] = lambda _: None
+    told: Callable[[Event], None] = lambda _: None
+
+
+def agent(
+    kept: Store,
+    chosen: Model,
+    workspace: Path,
+    manner: Manner | None = None,
+    *,
+    session_id: str = "",
+    is_new: bool = True,
+) -> Agent:
+    """An agent in `workspace`: on a new session, or on one that is in the store.
+
+    Raises `BadInput` for a workspace that is none, `UsageError` where no sandbox works and none was not asked for.
+    """
+    how = manner or Manner()
+    place = DirWorkspace(workspace)
+    sandbox = open_sandbox(
+        place.root,
+        is_unsandboxed=how.is_unsandboxed,
+        is_network_allowed=how.is_network_allowed,
+        hidden=(kept.path,),
+    )
+    bounds = limits(chosen.context_limit, source=chosen.source)
+    rules = Rules(
+        policy=how.policy,
+        bounds=bounds,
+        counter=chosen.counter,
+        dialect=chosen.provider.dialect,
+        clock=lambda: time_ns() // 1_000_000,
+        ids=lambda: str(uuid4()),
+    )
+    if is_new:
+        opened = _opened(chosen, how.policy, place.root)
+        session = Session.start(kept.log, session_id or str(uuid4()), opened, rules, kept.snapshots)
+    else:
+        session = Session.open(kept.log, session_id, rules, kept.snapshots)
+    tools = Toolbox(place, sandbox, how.approve)
+    world = World(
+        provider=chosen.provider,
+        tools=tools,
+        files=Files(resolve=place.resolve, text=place.text),
+        model=chosen.name,
+        max_output_tokens=bounds.output_reserve,
+        show=how.show,
+        told=how.told,
+    )
+    tally = Tally(chosen.price, kept.log.read(session.session_id))
+    made = Agent(session, world, tally, bounds=how.bounds, stop=how.stop)
+    made.open(head(_surroundings(place.root, how), tools.catalogue(), chosen.context_limit))
+    return made
+
+
+def _opened(chosen: Model, policy: Policy, root: Path) -> SessionOpened:
+    return SessionOpened(
+        format=FORMAT,
+        agent="transom",
+        agent_version=version("transom"),
+        model=chosen.name,
+        provider=chosen.provider_name,
+        workspace=str(root),
+        policy=policy.name,
+        counter=chosen.counter.name,
+        context_limit=chosen.context_limit,
+    )
+
+
+def _surroundings(root: Path, how: Manner) -> Surroundings:
+
+    network = "with the network" if how.is_network_allowed else "without network"
+    inside = f"they run in a sandbox, {network}; they write only to the workspace and to a private /tmp"
+    return Surroundings(
+        root=root,
+        platform=f"{sys.platform} {os.uname().machine}",
+        today=strftime("%Y-%m-%d"),
+        commands="they run with all the rights of the user" if how.is_unsandboxed else inside,
+    )
