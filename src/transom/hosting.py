@@ -38,6 +38,11 @@ PAGE_CHARS = 4_000
 it again."""
 _LEAST_PAGE_CHARS = 250
 _HITS = 5
+_QUERY_CHARS = 400
+"""Of a query: one exact detail, not a page to compare with."""
+_TODO_ITEMS = 100
+_TODO_CHARS = 500
+"""A task list stands in every window, and its open items in every tail."""
 _LOOKED_AT = 50
 """Hits asked for: the newest of them may be the very step that asks."""
 _RECALL_CHARS = 1_600
@@ -129,6 +134,8 @@ class Desk:
         query = asked.query.strip() or asked.message_uuid.strip()
         if not query:
             return (refused(call, "recall: name a query or a message_uuid"),)
+        if len(query) > _QUERY_CHARS:
+            return (refused(call, f"recall: the query is {len(query):,} characters, of at most {_QUERY_CHARS}"),)
         if is_spent(self.state.missed, query):
             return (refused(call, spent_refusal(query)),)
         if asked.message_uuid:
@@ -158,7 +165,8 @@ class Desk:
         asked = msgspec.json.decode(call.arguments, type=_Artifact)
         event = self.log.find(self.state.session_id, asked.artifact_id)
         if event is None or event.seq >= self.before or not text_of(event.fact):
-            return (refused(call, f"read_artifact: there is no artifact {asked.artifact_id!r} in this session"),)
+            name = repr(asked.artifact_id[:_QUERY_CHARS])
+            return (refused(call, f"read_artifact: there is no artifact {name} in this session"),)
         return (said(call, self._page(event, asked.offset, PAGE_CHARS)),)
 
     def _page(self, event: Event, offset: int, size: int) -> str:
@@ -174,13 +182,16 @@ class Desk:
 
     def _todo(self, call: ToolCall) -> tuple[Fact, ...]:
         asked = msgspec.json.decode(call.arguments, type=_Todos)
-        items = []
-        for one in asked.todos:
-            if one.status not in ("pending", "in_progress", "completed", "cancelled"):
-                return (
-                    refused(call, f"todo: status {one.status!r} is none of pending, in_progress, completed, cancelled"),
-                )
-            items.append(TodoItem(text=one.content, status=one.status))
+        longest = max((len(one.content) for one in asked.todos), default=0)
+        if len(asked.todos) > _TODO_ITEMS or longest > _TODO_CHARS:
+            return (
+                refused(
+                    call,
+                    f"todo: {len(asked.todos):,} items, the longest of {longest:,} characters, of at most "
+                    f"{_TODO_ITEMS} and {_TODO_CHARS}",
+                ),
+            )
+        items = [TodoItem(text=one.content, status=one.status) for one in asked.todos]
         closed = sum(item.status in ("completed", "cancelled") for item in items)
         return (TodoChanged(items=tuple(items)), said(call, f"{len(items)} items, {closed} closed."))
 

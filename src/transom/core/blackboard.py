@@ -107,12 +107,13 @@ def call_summary(name: str, arguments: str) -> str:
     return f"{name}: {line if len(line) <= _SUMMARY_CHARS else line[: _SUMMARY_CHARS - 1] + '…'}"
 
 
-def note_call(board: Blackboard, call: ToolCall) -> None:
-    """Fold one call: its arguments (for handles), and a todo list if it sets one."""
+def note_call(board: Blackboard, call: ToolCall, *, may_plan: bool = True) -> None:
+    """Fold one call: its arguments (for handles), and a todo list if it sets one (`may_plan`: it is a recorded agent's
+    own; the host's says itself what it took)."""
     board.recent.append(call.arguments[:_ARGUMENT_CHARS])
     if len(board.recent) > 2 * _RECENT_CALLS:
         del board.recent[:_RECENT_CALLS]
-    if "todo" in call.name.lower() or "plan" in call.name.lower():
+    if may_plan and ("todo" in call.name.lower() or "plan" in call.name.lower()):
         items = _todo(_decode(call.arguments))
         if items is not None:
             board.todo = items

@@ -64,7 +64,7 @@ from transom.core.state import (
     folded,
     replaced,
 )
-from transom.core.surface import FALLBACK_CHANCES
+from transom.core.surface import FALLBACK_CHANCES, hosted
 from transom.core.usage import answers, learn
 
 __all__ = ["fold", "project"]
@@ -265,9 +265,10 @@ def _reply(state: State, event: Event, fact: ModelReplied) -> None:
     state.window.calls = calls
     if not calls and not state.fallbacks and answers(fact):  # in the fallback stage a handoff was asked for
         state.answered_through = event.seq
+    own = hosted(state)
     for block in blocks:
         if isinstance(block, ToolCall):
-            note_call(state.board, block)
+            note_call(state.board, block, may_plan=block.name not in own)
 
 
 def _result(state: State, event: Event, fact: ToolReturned) -> None:

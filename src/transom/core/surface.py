@@ -22,6 +22,7 @@ __all__ = [
     "HOST_TOOLS",
     "NEW_CONTEXT",
     "Surface",
+    "hosted",
     "is_spent",
     "spent_refusal",
     "surface",
@@ -105,6 +106,12 @@ class Surface:
 
 
 _OPEN = Surface()
+_NAMES = frozenset(tool.name for tool in HOST_TOOLS)
+
+
+def hosted(state: State) -> frozenset[str]:
+    """The tools that the host answers itself: all of its own, or none where it offers none (a recorded session)."""
+    return _NAMES if any(tool.name == NEW_CONTEXT for tool in state.head.tools) else frozenset()
 
 
 def surface(state: State) -> Surface:
