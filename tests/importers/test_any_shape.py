@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from transom.adapters.blobs import DirBlobs
 from transom.adapters.counter import HeuristicCounter
 from transom.adapters.memory_log import MemoryLog
+from transom.core.event import ModelReplied, ToolReturned, UserSaid
 from transom.errors import BadInput
 from transom.importers.load import load
 
@@ -68,6 +70,43 @@ def parsed(line: bytes) -> object:
     except ValueError:
         return None
     return found
+
+
+USAGES = (
+    "claude-code/session.jsonl",
+    "claude-code/stream.jsonl",
+    "gemini-cli/session.json",
+    "inspect/log.json",
+    "mini-swe-agent/api.traj.json",
+    "openai-chat/run.completion.json",
+    "opencode/session.json",
+    "openhands/output.jsonl",
+    "pi/tree.jsonl",
+    "terminal-bench/calls.trajectory.json",
+)
+FIGURE = re.compile(
+    r'("(?:\w*tokens?\w*|input|output|cache\w*|reasoning|thoughts|total|read|write|\w*cost\w*)"\s*:\s*)-?\d+(?:\.\d+)?'
+)
+
+
+def conversation(folder: Path, file: Path) -> list[str]:
+    """The facts a file is read as, without figures."""
+    log = MemoryLog()
+    load(file, log=log, blobs=DirBlobs(folder / "blobs", is_synced=False), counter=HeuristicCounter())
+    facts = (event.fact for row in log.sessions() for event in log.read(row.session_id))
+    return [str(fact.blocks) for fact in facts if isinstance(fact, ModelReplied | ToolReturned | UserSaid)]
+
+
+@pytest.mark.parametrize("name", USAGES)
+@pytest.mark.parametrize("figure", ['"many"', "-5", "1e30", "1.5", "null", "[]", "true", "99999999999999999999999"])
+def test_a_reply_whose_figures_are_of_no_use_is_kept_without_them(tmp_path: Path, name: str, figure: str) -> None:
+    file = DATA / name
+    text, count = FIGURE.subn(rf"\g<1>{figure}", file.read_text())
+    changed = tmp_path / file.parent.name / file.name
+    changed.parent.mkdir()
+    changed.write_text(text)
+    assert count
+    assert conversation(tmp_path, changed) == conversation(tmp_path, file)
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

@@ -247,7 +247,7 @@ def test_a_damaged_archive_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="the archive is damaged or cut"):
         written(tmp_path / "x", whole[:-10]).members()
     bad = written(tmp_path / "y", whole.replace(whole[35:40], b"\xff" * 5, 1)).members()["a"]
-    with pytest.raises(BadInput, match="cannot be read .* check the file"):
+    with pytest.raises(BadInput, match=r"cannot be read .* check the file"):
         bad.read()
 
 

@@ -37,16 +37,13 @@ from transom.core.event import (
 )
 from transom.importers.draft import Item, Said, Unknown
 from transom.importers.effects import effect_of
-from transom.importers.fields import raw_text
+from transom.importers.fields import ABSENT, raw_text, read
 from transom.importers.messages import (
-    ABSENT,
-    ChatUsage,
     Message,
     Scribe,
     catalogue,
     content_blocks,
     is_absent,
-    read,
     read_nested,
     reply_blocks,
     result_blocks,
@@ -80,7 +77,7 @@ class _Request(msgspec.Struct):
     model: str | None = None
     response: msgspec.Raw = ABSENT
     kwargs: msgspec.Raw = ABSENT
-    cost: float | None = None
+    cost: msgspec.Raw = ABSENT
     timestamp: float | None = None
 
 
@@ -110,8 +107,8 @@ class _Call(msgspec.Struct):
 
     n_messages: int
     timestamp: float | None = None
-    usage: ChatUsage | None = None
-    cost: float | None = None
+    usage: msgspec.Raw = ABSENT
+    cost: msgspec.Raw = ABSENT
     finish_reason: str | None = None
 
 
@@ -137,7 +134,7 @@ _ANY = msgspec.json.Decoder(_Request | list[msgspec.Raw])
 _RAW = msgspec.json.Decoder(msgspec.Raw)
 _KWARGS = msgspec.json.Decoder(_Kwargs)
 _RESPONSE = msgspec.json.Decoder(_Response)
-_USAGE = msgspec.json.Decoder(ChatUsage)
+_COST = msgspec.json.Decoder(float)
 _CALL = msgspec.json.Decoder(_Call)
 _MESSAGE = msgspec.json.Decoder(Message)
 _RESULT = msgspec.json.Decoder(_Result)
@@ -197,7 +194,7 @@ def _calls(source: Source) -> dict[int, _Answer]:
     return {
         call.n_messages: _Answer(
             stop_reason=call.finish_reason or "",
-            usage=usage_of(call.usage, call.cost),
+            usage=usage_of(call.usage, read(call.cost, _COST)),
             at=seconds_ms(call.timestamp),
         )
         for call in (line.value for line in lines if isinstance(line, Record))
@@ -276,7 +273,8 @@ class _Conversation:
         self._has_replied = not is_absent(request.response)
         if self._has_replied:
             known = answers.get(len(messages), _Answer(at=seconds_ms(request.timestamp)))
-            yield from self._response(request.response, f"{prefix}{len(messages) + 1}", known, request.cost)
+            cost = read(request.cost, _COST)
+            yield from self._response(request.response, f"{prefix}{len(messages) + 1}", known, cost)
 
     def close(self) -> Iterator[Said]:
         """Say a head that no message followed."""
@@ -367,12 +365,11 @@ class _Conversation:
             yield self._scribe.say(Observed(kind="response", raw=raw_text(raw)), uuid)
             return
         stop = response.stop_reason if choice is None else choice.finish_reason
-        usage = read(response.usage, _USAGE)
         answer = _Answer(
             model=response.model,
             stop_reason=stop or known.stop_reason,
             response_id=response.id,
-            usage=known.usage or usage_of(usage, cost),
+            usage=known.usage or usage_of(response.usage, cost),
             at=known.at,
         )
         yield self._reply(message, uuid, answer)

@@ -14,7 +14,7 @@ import msgspec
 
 from transom.core.block import Block, Image, Opaque, Text, Thought, ToolCall, ToolResultRaw
 from transom.core.event import Usage
-from transom.importers.fields import image, raw_text
+from transom.importers.fields import ABSENT, image, raw_text, read
 from transom.importers.mending import decode
 from transom.ports import Blobs
 
@@ -52,7 +52,7 @@ class Message(msgspec.Struct, frozen=True):
     model: str = ""
     content: msgspec.Raw = msgspec.Raw(b'""')
     stop_reason: str | None = None
-    usage: _Usage | None = None
+    usage: msgspec.Raw = ABSENT
 
 
 class _Media(msgspec.Struct, frozen=True):
@@ -88,10 +88,13 @@ class Result:
 _TEXT = msgspec.json.Decoder(str)
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])
 _PIECE = msgspec.json.Decoder(_Piece)
+_USAGE = msgspec.json.Decoder(_Usage)
 
 
-def usage(said: _Usage | None) -> Usage | None:
-    """The figures of one response. Anthropic's `input_tokens` leaves cached tokens out; a figure below zero is none."""
+def usage(raw: msgspec.Raw) -> Usage | None:
+    """The figures of one response. Anthropic's `input_tokens` leaves cached tokens out; a figure below zero is none, a
+    usage of another shape too: the reply stands without it."""
+    said = read(raw, _USAGE)
     if said is None:
         return None
     long = said.cache_creation.ephemeral_1h_input_tokens if said.cache_creation else 0

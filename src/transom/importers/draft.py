@@ -56,7 +56,7 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleared:
-    """A recorded clearing of earlier results: `targets` pairs the uuid of a `ToolReturned` with what is shown instead."""
+    """A recorded clearing of earlier results: `targets` pairs the uuid of a `ToolReturned` with what stands instead."""
 
     session: str
     uuid: str

@@ -5,13 +5,20 @@ from __future__ import annotations
 import base64
 import binascii
 from datetime import UTC, datetime
+from typing import TypeVar
 
 import msgspec
 
 from transom.core.block import Image, Opaque
+from transom.importers.mending import decode
 from transom.ports import Blobs
 
-__all__ = ["image", "iso_ms", "raw_text"]
+__all__ = ["ABSENT", "image", "iso_ms", "raw_text", "read"]
+
+T = TypeVar("T")
+
+ABSENT = msgspec.Raw(b"null")
+"""The default of a raw field: the decoder has no `Raw | None`."""
 
 
 def iso_ms(text: str) -> int:
@@ -37,3 +44,11 @@ def image(blobs: Blobs, media_type: str, base64_text: str) -> Image | Opaque:
 def raw_text(value: msgspec.Raw | bytes) -> str:
     """Raw JSON as text, byte for byte; bytes that are no UTF-8 become U+FFFD."""
     return bytes(value).decode("utf-8", "replace")
+
+
+def read(raw: msgspec.Raw | bytes, decoder: msgspec.json.Decoder[T]) -> T | None:
+    """The decoded value, or None where its shape is another one."""
+    try:
+        return decode(bytes(raw), decoder)[0]
+    except (msgspec.DecodeError, RecursionError):
+        return None

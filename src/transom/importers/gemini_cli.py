@@ -31,8 +31,7 @@ from transom.core.event import (
 )
 from transom.importers.draft import Item, Note, Said, Unknown
 from transom.importers.effects import effect_of
-from transom.importers.fields import image, iso_ms, raw_text
-from transom.importers.mending import decode
+from transom.importers.fields import ABSENT, image, iso_ms, raw_text, read
 from transom.importers.source import Source
 from transom.ports import Blobs
 
@@ -79,11 +78,11 @@ class _Call(msgspec.Struct):
 
 
 class _Tokens(msgspec.Struct):
-    input: int = 0
-    output: int = 0
-    cached: int = 0
-    thoughts: int = 0
-    tool: int = 0
+    input: int | None = 0
+    output: int | None = 0
+    cached: int | None = 0
+    thoughts: int | None = 0
+    tool: int | None = 0
 
 
 class _Message(msgspec.Struct):
@@ -93,7 +92,7 @@ class _Message(msgspec.Struct):
     content: str | tuple[msgspec.Raw, ...] | _Part = ""
     model: str = ""
     thoughts: tuple[_Thought, ...] = ()
-    tokens: _Tokens | None = None
+    tokens: msgspec.Raw = ABSENT
     calls: tuple[_Call, ...] = msgspec.field(name="toolCalls", default=())
 
 
@@ -121,6 +120,7 @@ _MESSAGE = msgspec.json.Decoder(_Message)
 _PART = msgspec.json.Decoder(_Part)
 _TYPE = msgspec.json.Decoder(_Type)
 _PLAIN = msgspec.json.Decoder(_Plain)
+_TOKENS = msgspec.json.Decoder(_Tokens)
 T = TypeVar("T")
 
 
@@ -134,7 +134,7 @@ def sniff(source: Source) -> bool:
 
 def parse(source: Source, blobs: Blobs) -> Iterator[Item]:
     session = source.document(_SESSION)
-    messages = [(raw, _read(raw, _MESSAGE)) for raw in session.messages]
+    messages = [(raw, read(raw, _MESSAGE)) for raw in session.messages]
     reader = _Reader(key=session.id or "main", blobs=blobs)
     opened = SessionOpened(
         format=LOG_FORMAT,
@@ -173,7 +173,7 @@ class _Reader:
         return Said(session=self.key, uuid=f"{uuid}.{count}" if count else uuid, at=at, fact=fact)
 
     def strange(self, raw: msgspec.Raw) -> Iterator[Item]:
-        found = _read(raw, _TYPE)
+        found = read(raw, _TYPE)
         kind = found.type if found else "?"
         yield self.said(f"unknown.{kind}", 0, Observed(kind=kind, raw=raw_text(raw)))
         yield Unknown(kind=kind)
@@ -193,7 +193,7 @@ class _Reader:
         reply = ModelReplied(
             blocks=(*thoughts, *self.content(message.content), *calls),
             model=message.model,
-            usage=_usage(message.tokens) if message.tokens else None,
+            usage=_usage(message.tokens),
         )
         yield self.said(message.id, iso_ms(message.timestamp), reply)
         for call in message.calls:
@@ -220,7 +220,7 @@ class _Reader:
     def part(self, part: _Part) -> Iterator[Block]:
         """The blocks of one part of a result."""
         if part.response:
-            plain = _read(part.response.response, _PLAIN)
+            plain = read(part.response.response, _PLAIN)
             text = (plain.output or plain.error or "") if plain else raw_text(part.response.response)
             yield ToolResultRaw(text=text)
             for inner in part.response.parts:
@@ -239,20 +239,12 @@ class _Reader:
         return tuple(self.piece(raw) for raw in content)
 
     def piece(self, raw: msgspec.Raw) -> Block:
-        part = _read(raw, _PART)
+        part = read(raw, _PART)
         if part and part.text is not None:
             return Text(text=part.text)
         if part and part.inline:
             return image(self.blobs, part.inline.mime_type, part.inline.data)
         return Opaque(kind="part", raw=raw_text(raw))
-
-
-def _read(raw: msgspec.Raw, decoder: msgspec.json.Decoder[T]) -> T | None:
-    """None for what is of another shape."""
-    try:
-        return decode(bytes(raw), decoder)[0]
-    except (msgspec.DecodeError, RecursionError):
-        return None
 
 
 def _is_being_written(message: _Message) -> bool:
@@ -264,12 +256,15 @@ def _is_reference(block: Block) -> bool:
     return isinstance(block, Text) and block.text.startswith(_REFERRED)
 
 
-def _usage(tokens: _Tokens) -> Usage:
-    cached = max(0, tokens.cached)
-    thoughts = max(0, tokens.thoughts)
+def _usage(raw: msgspec.Raw) -> Usage | None:
+    tokens = read(raw, _TOKENS)
+    if tokens is None:
+        return None
+    cached = max(0, tokens.cached or 0)
+    thoughts = max(0, tokens.thoughts or 0)
     return Usage(
-        uncached=max(0, tokens.input - cached) + max(0, tokens.tool),
+        uncached=max(0, (tokens.input or 0) - cached) + max(0, tokens.tool or 0),
         cached=cached,
-        output=max(0, tokens.output) + thoughts,
+        output=max(0, tokens.output or 0) + thoughts,
         reasoning=thoughts,
     )

@@ -38,15 +38,13 @@ from transom.core.event import (
 from transom.errors import BadInput
 from transom.importers.draft import Item, Note, Quarantined, Said, Unknown
 from transom.importers.effects import effect_of
-from transom.importers.fields import iso_ms, raw_text
+from transom.importers.fields import ABSENT, iso_ms, raw_text, read
 from transom.importers.messages import (
-    ABSENT,
     Message,
     Scribe,
     catalogue,
     content_blocks,
     is_absent,
-    read,
     reply_blocks,
     result_blocks,
 )
@@ -119,7 +117,7 @@ class _Choice(msgspec.Struct):
 class _Output(msgspec.Struct):
     model: str = ""
     choices: list[_Choice] = []
-    usage: _Usage | None = None
+    usage: msgspec.Raw = ABSENT
     time: float | None = None
 
 
@@ -143,6 +141,7 @@ _MESSAGE = msgspec.json.Decoder(_Sent)
 _OUTPUT = msgspec.json.Decoder(_Output)
 _EVENT = msgspec.json.Decoder(_Event)
 _NAME = msgspec.json.Decoder(str)
+_USAGE = msgspec.json.Decoder(_Usage)
 
 
 def sniff(source: Source) -> bool:
@@ -379,7 +378,8 @@ def _keys(message: _Sent, blobs: Blobs) -> Iterator[tuple[str, ...]]:
     yield "words", *(block.text for block in blocks if isinstance(block, Text))
 
 
-def _split(usage: _Usage | None) -> Usage | None:
+def _split(raw: msgspec.Raw) -> Usage | None:
+    usage = read(raw, _USAGE)
     if usage is None:
         return None
     cached = max(usage.input_tokens_cache_read or 0, 0)

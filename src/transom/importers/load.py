@@ -42,10 +42,10 @@ from transom.core.event import (
 from transom.errors import BadInput, SequenceConflict
 from transom.importers.draft import Cleared, Compacted, Note, Quarantined, Said, Unknown
 from transom.importers.known import Imported, Known
-from transom.measuring import Scale
 from transom.importers.sniff import Importer, walk
 from transom.importers.source import Fingerprint, Source, open_source
 from transom.importers.track import QUARANTINED, Track
+from transom.measuring import Scale
 from transom.ports import Blobs, Counter, Log
 
 __all__ = ["Imported", "Progress", "load"]

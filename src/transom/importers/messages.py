@@ -18,13 +18,10 @@ import msgspec
 from transom.core.block import Block, Image, Opaque, Text, Thought, ToolCall, ToolResultRaw
 from transom.core.event import Fact, Tool, Usage
 from transom.importers.draft import Said
-from transom.importers.fields import image, raw_text
-from transom.importers.mending import decode
+from transom.importers.fields import ABSENT, image, raw_text, read
 from transom.ports import Blobs
 
 __all__ = [
-    "ABSENT",
-    "ChatUsage",
     "Message",
     "Scribe",
     "call_blocks",
@@ -32,7 +29,6 @@ __all__ = [
     "content_blocks",
     "is_absent",
     "micro_dollars",
-    "read",
     "read_nested",
     "reply_blocks",
     "result_blocks",
@@ -43,9 +39,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-
-ABSENT = msgspec.Raw(b"null")
-"""The default of a raw field: the decoder has no `Raw | None`."""
 
 _REPLY = re.compile(rb'"role"\s*:\s*"assistant"')
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,")
@@ -112,7 +105,7 @@ class _CacheCreation(msgspec.Struct):
     ephemeral_1h_input_tokens: int | None = None
 
 
-class ChatUsage(msgspec.Struct):
+class _ChatUsage(msgspec.Struct):
     """Usage of one call by OpenAI, DeepSeek or LiteLLM (`prompt_tokens`: all of the prompt), or by Anthropic
     (`input_tokens`: what was neither read from the cache nor written to it)."""
 
@@ -141,6 +134,7 @@ _CALL = msgspec.json.Decoder(_Call)
 _FUNCTION = msgspec.json.Decoder(_Function)
 _TOOL = msgspec.json.Decoder(_FunctionTool)
 _STRING = msgspec.json.Decoder(str)
+_USAGE = msgspec.json.Decoder(_ChatUsage)
 
 
 class Scribe:
@@ -166,14 +160,6 @@ class Scribe:
 def is_absent(raw: msgspec.Raw) -> bool:
     """Whether a raw field is missing or null."""
     return bytes(raw) == b"null"
-
-
-def read(raw: msgspec.Raw | bytes, decoder: msgspec.json.Decoder[T]) -> T | None:
-    """The decoded value, or None where its shape is another one."""
-    try:
-        return decode(bytes(raw), decoder)[0]
-    except (msgspec.DecodeError, RecursionError):
-        return None
 
 
 def read_nested(raw: msgspec.Raw, decoder: msgspec.json.Decoder[T]) -> T | None:
@@ -203,8 +189,9 @@ def micro_dollars(dollars: float | None) -> int:
     return round(dollars * 1e6) if dollars is not None and math.isfinite(dollars) and dollars >= 0 else -1
 
 
-def usage_of(reported: ChatUsage | None, cost: float | None = None) -> Usage | None:
-    """The provider's figures split as `Usage` says; None if there are none."""
+def usage_of(raw: msgspec.Raw, cost: float | None = None) -> Usage | None:
+    """The provider's figures split as `Usage` says; None if there are none, or of another shape."""
+    reported = read(raw, _USAGE)
     if reported is None:
         return None
     details = reported.prompt_tokens_details

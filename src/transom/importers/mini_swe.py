@@ -33,13 +33,11 @@ from transom.core.event import (
 )
 from transom.importers.draft import Item, Note, Said, Unknown
 from transom.importers.effects import effect_of
-from transom.importers.fields import raw_text
+from transom.importers.fields import ABSENT, raw_text, read
 from transom.importers.messages import (
-    ChatUsage,
     Message,
     Scribe,
     content_blocks,
-    read,
     reply_blocks,
     result_blocks,
     seconds_ms,
@@ -103,7 +101,7 @@ class _Response(msgspec.Struct):
     id: str = ""
     model: str = ""
     choices: list[_Choice] = []
-    usage: ChatUsage | None = None
+    usage: msgspec.Raw = ABSENT
 
 
 class _Extra(msgspec.Struct):

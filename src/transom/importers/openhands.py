@@ -38,16 +38,14 @@ from transom.importers import openhands_v0
 from transom.importers.condensation import Visible
 from transom.importers.draft import Item, Quarantined, Said, Unknown
 from transom.importers.effects import effect_of
-from transom.importers.fields import iso_ms, raw_text
+from transom.importers.fields import ABSENT, iso_ms, raw_text, read
 from transom.importers.messages import (
-    ABSENT,
     Message,
     Scribe,
     call_blocks,
     catalogue,
     content_blocks,
     is_absent,
-    read,
     reply_blocks,
     result_blocks,
 )

@@ -33,16 +33,13 @@ from transom.core.event import (
 from transom.importers.condensation import Visible
 from transom.importers.draft import Item, Said, Unknown
 from transom.importers.effects import effect_of
-from transom.importers.fields import iso_ms, raw_text
+from transom.importers.fields import ABSENT, iso_ms, raw_text, read
 from transom.importers.messages import (
-    ABSENT,
-    ChatUsage,
     Message,
     Scribe,
     catalogue,
     is_absent,
     micro_dollars,
-    read,
     reply_blocks,
     usage_of,
 )
@@ -119,7 +116,7 @@ class _Response(msgspec.Struct):
     id: str = ""
     model: str = ""
     choices: list[_Choice] = []
-    usage: ChatUsage | None = None
+    usage: msgspec.Raw = ABSENT
 
 
 class _CallData(msgspec.Struct):

@@ -28,7 +28,7 @@ from transom.core.event import (
 )
 from transom.importers.draft import Compacted, Item, Said, Unknown
 from transom.importers.effects import effect_of
-from transom.importers.fields import image, iso_ms, raw_text
+from transom.importers.fields import ABSENT, image, iso_ms, raw_text, read
 from transom.importers.mending import decode
 from transom.importers.source import Record, Source
 from transom.ports import Blobs
@@ -64,7 +64,7 @@ class _Message(msgspec.Struct, frozen=True):
     role: str = ""
     content: msgspec.Raw = _EMPTY
     model: str | None = ""
-    usage: _Usage | None = None
+    usage: msgspec.Raw = ABSENT
     stopReason: str | None = ""  # noqa: N815
     responseId: str | None = ""  # noqa: N815
     toolCallId: str | None = ""  # noqa: N815
@@ -110,6 +110,7 @@ _ENTRY = msgspec.json.Decoder(_Entry)
 _TEXT = msgspec.json.Decoder(str)
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])
 _PIECE = msgspec.json.Decoder(_Piece)
+_USAGE = msgspec.json.Decoder(_Usage)
 
 
 def sniff(source: Source) -> bool:
@@ -317,8 +318,9 @@ def _observed(branch: _Branch, uuid: str, at: int, kind: str, raw: bytes) -> Sai
     return Said(session=branch.session, uuid=uuid, at=at, fact=Observed(kind=kind, raw=raw_text(raw)))
 
 
-def _usage(said: _Usage | None) -> Usage | None:
+def _usage(raw: msgspec.Raw) -> Usage | None:
     """`input` leaves cached tokens out. A reply that was aborted before the provider said anything has zeros."""
+    said = read(raw, _USAGE)
     if said is None or not (said.input or said.output or said.cacheRead or said.cacheWrite):
         return None
     cost = said.cost.total if said.cost else None

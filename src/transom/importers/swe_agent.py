@@ -34,12 +34,11 @@ from transom.core.event import (
 )
 from transom.importers.draft import Cleared, Item, Note, Said, Unknown
 from transom.importers.effects import effect_of
-from transom.importers.fields import raw_text
+from transom.importers.fields import raw_text, read
 from transom.importers.messages import (
     Message,
     Scribe,
     content_blocks,
-    read,
     read_nested,
     reply_blocks,
     result_blocks,

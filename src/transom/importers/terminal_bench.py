@@ -39,15 +39,12 @@ from transom.core.event import (
 from transom.errors import BadInput
 from transom.importers.draft import Item, Note, Said, Unknown
 from transom.importers.effects import effect_of
-from transom.importers.fields import iso_ms, raw_text
+from transom.importers.fields import ABSENT, iso_ms, raw_text, read
 from transom.importers.messages import (
-    ABSENT,
-    ChatUsage,
     Scribe,
     catalogue,
     content_blocks,
     micro_dollars,
-    read,
     read_nested,
     result_blocks,
     text_or_raw,
@@ -114,7 +111,7 @@ class _Step(msgspec.Struct):
     reasoning_content: str | None = None
     tool_calls: list[_Call] | None = None
     observation: _Observation | None = None
-    metrics: _Metrics | None = None
+    metrics: msgspec.Raw = ABSENT
 
 
 class _Debug(msgspec.Struct):
@@ -124,7 +121,7 @@ class _Debug(msgspec.Struct):
 
 
 class _Response(msgspec.Struct):
-    usage: ChatUsage | None = None
+    usage: msgspec.Raw = ABSENT
     model: str = ""
 
 
@@ -139,6 +136,7 @@ _STEP = msgspec.json.Decoder(_Step)
 _DEBUG = msgspec.json.Decoder(_Debug)
 _RESPONSE = msgspec.json.Decoder(_Response)
 _COMMANDS = msgspec.json.Decoder(_Commands)
+_METRICS = msgspec.json.Decoder(_Metrics)
 _OBJECT = json.JSONDecoder(strict=False)
 
 
@@ -375,7 +373,8 @@ def _with_commands(words: tuple[Block, ...], call_id: str) -> tuple[Block, ...]:
     return words
 
 
-def _split(metrics: _Metrics | None) -> Usage | None:
+def _split(raw: msgspec.Raw) -> Usage | None:
+    metrics = read(raw, _METRICS)
     if metrics is None or metrics.prompt_tokens is None:
         return None
     cached = max(metrics.cached_tokens or 0, 0)
