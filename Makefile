@@ -9,9 +9,12 @@ WHEEL := build/wheel
 SAMPLE := src/transom/data/sample/fix-retry-after.jsonl.gz
 SOURCES := pyproject.toml $(shell find src -type f -not -name '*.pyc')
 
-.PHONY: demo test test-slow check style coverage bench docs format clean
+.PHONY: demo demo-replay test test-slow check style coverage bench docs format clean
 
 demo: $(VENV)/.demo
+	$(BIN)/transom demo --folder out/demo
+
+demo-replay: $(VENV)/.demo
 	@mkdir -p out
 	$(BIN)/transom replay $(SAMPLE) --context-limit 48k --store out/store --html out/replay.html
 	@echo "The same as a page: $(CURDIR)/out/replay.html"

@@ -42,10 +42,12 @@ __all__ = [
     "Store",
     "counter",
     "default_store_path",
+    "demo",
     "dialect_for",
     "event_lines_of",
     "import_file",
     "import_recent",
+    "key_variables",
     "policy",
     "prices",
     "provider",
@@ -164,6 +166,20 @@ def provider(
         name=name, base_url=base_url_of(one, base_url, world), key=key_of(one, world), key_variable=one.key_variable
     )
     return HttpProvider(api, endpoint, patience)
+
+
+def key_variables() -> list[str]:
+    """The variables in which providers' keys stand."""
+    from transom.adapters.provider_catalogue import PROVIDERS
+
+    return list(dict.fromkeys(one.key_variable for one in PROVIDERS if one.key_variable))
+
+
+@contextmanager
+def demo() -> Iterator[Path]:
+    """A small repository whose tests fail (`repo/`), and the script of a model that mends it (`script.toml`)."""
+    with resources.as_file(resources.files("transom.data").joinpath("demo")) as folder:
+        yield folder
 
 
 def import_file(path: Path, into: Store, *, counts: Counter, progress: Progress | None = None) -> list[Imported]:

@@ -46,9 +46,9 @@ class Bounds:
     steps: int = 0
     microusd: int = 0
     seconds: float = 0
-    idle_windows: int = 6
-    """Windows in a row in which nobody was answered and nothing was changed: a model that only looks fills a window
-    with each look and has long lost its way."""
+    idle_windows: int = 12
+    """Windows in a row in which nobody was answered, nothing was changed and no command ended well. The kernel stops
+    windows that are full at once; these are used, for looks that lead nowhere. Reading alone may take a few."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

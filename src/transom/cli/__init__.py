@@ -27,6 +27,9 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS = {
     "run": "Work on a task: an agent in a sandbox, in windows that it hands over itself.",
     "resume": "Go on with a run, whatever ended it.",
+    "demo": "Watch a scripted model mend a small repository over several windows; no key, no network.",
+    "handoffs": "Show what each window left to the next one, what was demoted, and what changed between them.",
+    "config": "Show each setting of a run and where it comes from.",
     "replay": "Replay recorded sessions under several policies: tokens, price, boundaries, what was lost.",
     "sessions": "List the stored sessions.",
     "show": "Show a session's events, one event whole, or the exact window at any point.",

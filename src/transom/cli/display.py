@@ -68,11 +68,12 @@ class Silent:
 
 
 class Display:
-    """The view of a person. `attach` the agent, whose figures the gauge shows."""
+    """The view of a person. `attach` the agent, whose figures the gauge shows. `is_one`: all of it on stdout."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_one: bool = False) -> None:
         self._agent: Agent | None = None
-        self._out, self._words = out(), words()
+        self._out = out()
+        self._words = self._out if is_one else words()
         self._is_live = sys.stdout.isatty()
         self._is_in_line = False
 
@@ -95,15 +96,14 @@ class Display:
                 self._opened(opened)
             case RolloverDeclared() as declared:
                 for one in declared.demoted:
-                    self._say(
-                        f"  demoted to inference: {one.text} ({one.source or 'no source'}: {one.reason})", "yellow"
-                    )
+                    why = f"{one.source or 'no source'}: {one.reason}"
+                    self._say(f"  demoted to inference: {one.text} ({why})", "yellow", is_whole=True)
             case HostSaid() as said if said.kind in ("reminder", "fallback", "refusal", "continue"):
-                self._say(" ".join(block_words(one) for one in said.blocks), "magenta")
+                self._say(" ".join(block_words(one) for one in said.blocks), "magenta", is_whole=True)
             case WindowRefused() as refused:
-                self._say(f"no new window ({refused.cause}): it {refused.reason}", "magenta")
+                self._say(f"no new window ({refused.cause}): it {refused.reason}", "magenta", is_whole=True)
             case RequestFailed() as failed:
-                self._say(f"the request failed ({failed.kind}): {failed.message}", "red")
+                self._say(f"the request failed ({failed.kind}): {failed.message}", "red", is_whole=True)
             case _:
                 pass
 
@@ -118,7 +118,7 @@ class Display:
         self._say(self._gauge(reply), "dim")
         for one in reply.blocks:
             if isinstance(one, block.ToolCall):
-                self._say(f"→ {call_summary(one.name, one.arguments)}", "cyan")
+                self._say(f"→ {_called(one)}", "cyan")
 
     def _gauge(self, reply: ModelReplied) -> str:
         agent = self._agent
@@ -151,7 +151,13 @@ class Display:
         sizes = f"{opened.tokens_before:,} → {opened.tokens_after:,} tokens"
         self._say(f"── window {opened.generation + 1}: {why}, {sizes} ──", "bold green")
 
-    def _say(self, sentence: str, style: str) -> None:
+    def _say(self, sentence: str, style: str, *, is_whole: bool = False) -> None:
+        """One line; `is_whole`: as many as it needs."""
         if sentence:
-            text = Text(printable(sentence) if sentence[:1] != " " else f"  {printable(sentence)}", style=style)
-            self._words.print(text, no_wrap=True, overflow="ellipsis")
+            text = Text(f"{'  ' * sentence.startswith('  ')}{printable(sentence)}", style=style)
+            self._words.print(text, no_wrap=not is_whole, overflow="fold" if is_whole else "ellipsis")
+
+
+def _called(call: block.ToolCall) -> str:
+    """What a handoff or a list says stands in the next window; here its name is enough."""
+    return call.name if call.name in ("new_context", "todo") else call_summary(call.name, call.arguments)

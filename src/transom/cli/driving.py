@@ -1,17 +1,13 @@
-"""What `run` and `resume` have in common: their options, the agent these make, and the turns with a person."""
+"""What `run` and `resume` have in common: the settings and the agent their options make, the turns with a person."""
 
 from __future__ import annotations
 
 import json as stdlib_json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING
 
 from transom import compose
 from transom.cli.asking import approver, is_person_there, next_message
-from transom.cli.options import StoreFolder
 from transom.cli.settings import KEYS, Settings, settle
 from transom.cli.terminal import out, printable, printable_lines, say
 from transom.core.block import Text
@@ -22,41 +18,12 @@ if TYPE_CHECKING:
     from transom.agent.run import Agent, Ended, Stop
     from transom.agent.tally import Tally
     from transom.cli.display import Display, Silent
+    from transom.cli.options import Options
     from transom.live import Manner, Model
 
-__all__ = ["Options", "OptionsOf", "chosen_model", "drive", "manner_of", "settings_of"]
+__all__ = ["chosen_model", "drive", "manner_of", "settings_of"]
 
 _INTERRUPTED = 130
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """The flags. What is not given comes from the environment and the settings' files (`transom config`)."""
-
-    provider: Annotated[
-        str | None,
-        Parameter(help="anthropic, openai, deepseek, openrouter, ollama, vllm, llama.cpp, compatible, …; or scripted, "
-                  "recorded, local. Left out, it follows from the model's name."),
-    ] = None  # fmt: skip
-    model: Annotated[str | None, Parameter(help="The model's name; a GGUF file for local.")] = None
-    base_url: Annotated[str | None, Parameter(help="Where the provider's server is.")] = None
-    script: Annotated[str | None, Parameter(help="The script that the scripted provider plays.")] = None
-    context_limit: Annotated[str | None, Parameter(help="Tokens of the window: 8k, 128000, 1M.")] = None
-    policy: Annotated[str | None, Parameter(help="A preset (rollover, gssc, mask, …) or FILE.toml.")] = None
-    ask: Annotated[bool, Parameter(help="Ask before every write and every command.")] = False
-    auto: Annotated[bool, Parameter(help="Ask nothing: the default inside a sandbox.")] = False
-    unsandboxed: Annotated[bool, Parameter(help="Run commands with all your rights.")] = False
-    network: Annotated[bool, Parameter(help="Let commands in the sandbox use the network.")] = False
-    max_steps: Annotated[int | None, Parameter(help="End after so many steps.")] = None
-    max_spend: Annotated[float | None, Parameter(help="End when the session has cost so many US dollars.")] = None
-    max_minutes: Annotated[float | None, Parameter(help="End after so many minutes.")] = None
-    store: StoreFolder = None
-    workspace: Annotated[Path | None, Parameter(help="The folder to work in. Without it, this one.")] = None
-    quiet: Annotated[bool, Parameter(help="Print the model's last words alone.")] = False
-    json: Annotated[bool, Parameter(help="Print a line of JSON for each event, and one for the end.")] = False
-
-
-OptionsOf = Annotated[Options, Parameter(name="*")]
 
 
 def settings_of(options: Options, workspace: Path, session: dict[str, str] | None = None) -> Settings:

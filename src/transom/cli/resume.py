@@ -7,12 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from transom import compose
-from transom.cli.asking import is_person_there, next_message
-from transom.cli.driving import Options, OptionsOf, chosen_model, drive, manner_of, settings_of
 from transom.cli.naming import find_session
-from transom.cli.options import SessionName
-from transom.cli.terminal import printable, say
+from transom.cli.options import Options, OptionsOf, SessionName
 from transom.core.event import SessionOpened
 from transom.core.policy import PRESETS
 from transom.errors import UsageError
@@ -36,10 +32,13 @@ def resume(
     outcome is not known. What the session ran with is taken over, but for --base-url, --script and what concerns its
     rights.
     """
-    from transom import live
+    from transom import compose, live
     from transom.agent.run import Stop
     from transom.agent.tally import Tally
+    from transom.cli.asking import is_person_there, next_message
     from transom.cli.display import Display, Silent
+    from transom.cli.driving import chosen_model, drive, manner_of, settings_of
+    from transom.cli.terminal import printable, say
 
     with compose.store(options.store, is_new_allowed=False) as kept:
         row = _row(kept.log, session)
@@ -58,7 +57,8 @@ def resume(
                 if not message and agent.is_answered and is_person_there():
                     message = next_message("you (empty line: end)> ")
                 if not message and agent.is_answered:
-                    say(f"{row.session_id}: all was answered; say what is next: transom resume SESSION 'MESSAGE'")
+                    state = "all was answered" if agent.session.state.words else "it ended before its task was stored"
+                    say(f"{row.session_id}: {state}; say what is next: transom resume SESSION 'MESSAGE'")
                     return 0
                 return drive(agent, view, options, message)
             finally:
@@ -78,11 +78,10 @@ def _opened(log: Log, row: SessionRow) -> SessionOpened:
     first = next(log.read(row.session_id, 0, 1)).fact
     if not isinstance(first, SessionOpened) or first.agent != "transom":
         raise UsageError(
-            f"{printable(row.session_id)} was recorded by {printable(row.agent) or 'another agent'}: it can be shown "
-            "and replayed, not resumed"
+            f"{row.session_id}: recorded by {row.agent or 'another agent'}; that can be shown and replayed, not resumed"
         )
     if not Path(first.workspace).is_dir():
-        raise UsageError(f"its workspace {printable(first.workspace)} is gone; name where it is now with --workspace")
+        raise UsageError(f"its workspace {first.workspace} is gone; name where it is now with --workspace")
     return first
 
 

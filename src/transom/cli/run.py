@@ -8,9 +8,7 @@ from uuid import uuid4
 
 from cyclopts import Parameter
 
-from transom import compose
-from transom.cli.asking import task_of
-from transom.cli.driving import Options, OptionsOf, chosen_model, drive, manner_of, settings_of
+from transom.cli.options import Options, OptionsOf
 
 __all__ = ["run"]
 
@@ -27,9 +25,11 @@ def run(
 
     Exits 0 when the task was answered, 1 when a bound ended it, 130 when you did; `transom resume` goes on.
     """
-    from transom import live
+    from transom import compose, live
     from transom.agent.run import Stop
+    from transom.cli.asking import task_of
     from transom.cli.display import Display, Silent
+    from transom.cli.driving import chosen_model, drive, manner_of, settings_of
 
     workspace = options.workspace or Path()
     settings = settings_of(options, workspace)
