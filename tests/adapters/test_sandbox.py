@@ -22,6 +22,9 @@ from transom.core.block import ToolResultRaw
 from transom.errors import UsageError
 from transom.ports import Sandbox
 
+_PYTHON = Path(sys.executable).resolve()
+"""Not the one of a virtual environment, which may stand in a folder that the sandbox has its own of (`/tmp`)."""
+
 _NOBODY = 54321
 """A user that owns no process and no file of the machine."""
 
@@ -101,7 +104,7 @@ def test_keys_and_what_is_hidden_are_not_seen(root: Path, home: Path, tmp_path: 
 def test_there_is_no_network_unless_it_is_allowed(root: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        code = f"{sys.executable} -c \"import socket; socket.create_connection(('127.0.0.1', {port}), 5)\""
+        code = f"{_PYTHON} -c \"import socket; socket.create_connection(('127.0.0.1', {port}), 5)\""
         assert "[exit code 1]" in said(root, open_sandbox(root), code)
         allowed = open_sandbox(root, is_network_allowed=True)
         assert said(root, allowed, code) == "[exit code 0]"
@@ -153,7 +156,7 @@ def test_what_git_runs_outside_cannot_be_planted(root: Path, has_hooks: bool) ->
 
 def test_nothing_outlives_the_call(root: Path) -> None:
     sandbox = open_sandbox(root)
-    code = f"{sys.executable} -c \"import time; time.sleep(0.7); open('late', 'w')\""
+    code = f"{_PYTHON} -c \"import time; time.sleep(0.7); open('late', 'w')\""
     assert said(root, sandbox, f"setsid nohup {code} >/dev/null 2>&1 & disown; echo begun") == "begun\n[exit code 0]"
     text = said(root, sandbox, f"trap '' TERM; setsid {code} & sleep 60", timeout=1)
     assert "[ended after 1 s" in text
@@ -194,7 +197,7 @@ def test_a_heap_is_bounded(root: Path) -> None:
     sandbox = open_sandbox(root)
     assert isinstance(sandbox, Bubblewrap)
     small = Bubblewrap(program=sandbox.program, root=root, heap_bytes=200 * 1024 * 1024)
-    text = said(root, small, f'{sys.executable} -c "x = bytearray(400 * 1024 * 1024)"; cat /proc/self/oom_score_adj')
+    text = said(root, small, f'{_PYTHON} -c "x = bytearray(400 * 1024 * 1024)"; cat /proc/self/oom_score_adj')
     assert "MemoryError" in text
     assert text.endswith("1000\n[exit code 0]")
 

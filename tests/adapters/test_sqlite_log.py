@@ -482,7 +482,7 @@ def test_a_full_disk_is_said_and_keeps_what_was_acknowledged(tmp_path: Path) -> 
         log._db.execute(f"PRAGMA max_page_count = {pages + 4}")
         head = 2
         result = drafts(ToolReturned(call_id="c", blocks=(ToolResultRaw(text="x" * 3000),)))
-        with pytest.raises(Unwritable, match=r"the disk is full; nothing of this append was stored"):  # noqa: PT012
+        with pytest.raises(Unwritable, match=r"the disk is full; nothing of this write was stored"):  # noqa: PT012
             while True:
                 head = log.append("s", head, result)[0].seq
         events = list(log.read("s"))

@@ -95,7 +95,7 @@ def refusal(path: Path, error: sqlite3.Error) -> KernelError:
     """What SQLite's error means to the caller."""
     name = getattr(error, "sqlite_errorname", "")
     if name.startswith("SQLITE_FULL"):
-        return Unwritable(f"{path}: the disk is full; nothing of this append was stored. Make room and try again")
+        return Unwritable(f"{path}: the disk is full; nothing of this write was stored. Make room and try again")
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return Unwritable(f"{path}: another process has held the log for {_BUSY_SECONDS:.0f} s; stop it or try again")
     if is_passing(error):
