@@ -170,6 +170,9 @@ class Session:
 
     def request(self) -> Prepared:
         """The next request, with its verdict appended. Raises `UsageError` while calls are open (L4)."""
+        return self._requested()[0]
+
+    def _requested(self) -> tuple[Prepared, tuple[Event, ...]]:
         made: list[Prepared] = []
 
         def decide() -> tuple[Draft, ...]:
@@ -177,11 +180,11 @@ class Session:
             made.append(prepared)
             return (Draft(fact=_sent(prepared), uuid=self.rules.ids(), at=self.rules.clock()),)
 
-        self._retried(decide)
+        events = self._retried(decide)
         prepared = made[-1]
         if prepared.verdict.kind != "drift":
             self._pin, self._pin_seq = pin_of(prepared.wire), self.state.pin_seq
-        return prepared
+        return prepared, events
 
     # -- a live model
 
@@ -193,7 +196,8 @@ class Session:
         """
         for may_recover in (True, False):
             self._told(world, self.boundary(model_hands_over=True))
-            prepared = self.request()
+            prepared, sent = self._requested()
+            self._told(world, sent)
             narrowed = surface(self.state)
             try:
                 reply = self._answer(world, prepared)
