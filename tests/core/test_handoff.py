@@ -16,6 +16,7 @@ from transom.core.event import (
     UserDisposed,
 )
 from transom.core.handoff import escape_tags, from_state, render, seed
+from transom.core.state import State
 from transom.testing.builders import COUNTER, Story, call, image, rules, text
 
 
@@ -148,3 +149,20 @@ def test_a_declared_handoff_stands_in_the_seed_behind_the_users_own_rules() -> N
     assert said.index("never touch a.py") < said.index("- use tabs [AGENTS.md:3]")
     assert "- speed" in said
     assert "- x.py (spec) - read it" in said
+
+
+def test_what_the_host_has_checked_of_a_handoff_outlives_a_window_that_no_model_handed_over() -> None:
+    declared = RolloverDeclared(
+        call_id="c",
+        handoff=Handoff(
+            requirements=(Requirement(text="Round half up.", source="SPEC.md:7"),),
+            inferences=(Inference(text="It is the rounding.", generation=2),),
+            conflicts=("An old one.",),
+        ),
+        related_files=(RelatedFile(path="SPEC.md", role="spec", note="rule 7"),),
+    )
+    made, files = from_state(State(handoff=declared))
+    assert made.requirements == declared.handoff.requirements
+    assert made.inferences == declared.handoff.inferences
+    assert made.conflicts == ()
+    assert files == declared.related_files

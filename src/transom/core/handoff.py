@@ -69,7 +69,19 @@ def from_state(state: State, *, whole: frozenset[int] = frozenset()) -> tuple[Ha
         for path, done in list(state.board.files.items())[-_FILES:]
     )
     made = Handoff(requirements=_rules(state, whole), conflicts=tuple(conflicts), unverified=tuple(unverified))
-    return made, files
+    return _carried(made, files, state)
+
+
+def _carried(made: Handoff, files: tuple[RelatedFile, ...], state: State) -> tuple[Handoff, tuple[RelatedFile, ...]]:
+    """With what the last handoff of a model said and the host has checked; inferences stay inferences (L7)."""
+    last = state.handoff
+    if last is None:
+        return made, files
+    known, paths = {item.text for item in made.requirements}, {file.path for file in files}
+    requirements = (item for item in last.handoff.requirements if item.text not in known)
+    return msgspec.structs.replace(
+        made, requirements=(*made.requirements, *requirements), inferences=last.handoff.inferences
+    ), (*files, *(file for file in last.related_files if file.path not in paths))
 
 
 def _rules(state: State, whole: frozenset[int]) -> tuple[Requirement, ...]:

@@ -389,6 +389,7 @@ def _open(state: State, event: Event, fact: WindowOpened) -> None:
     state.fallbacks, state.reminder_claimed, state.is_overflowed = 0, False, False
     state.missed.clear()
     if state.intent is not None:
+        state.handoff = state.intent
         for one in state.intent.handoff.inferences:
             state.inferences.setdefault(folded(one.text), one.generation)
     state.intent, state.intent_uuid = None, ""

@@ -170,6 +170,8 @@ class State(msgspec.Struct, kw_only=True):
     """Windows in a row that were full again after one result of a tool, or none (L11)."""
     is_overflowed: bool = False
     """The provider refused the last request as larger than its window."""
+    handoff: RolloverDeclared | None = None
+    """The last one a model wrote and a boundary committed: what the host has checked of it outlives the next window."""
     inferences: dict[str, int] = {}
     """What models have inferred so far, folded -> the generation in which it was first said (L7)."""
     mode: str = ""
