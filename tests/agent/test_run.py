@@ -147,7 +147,7 @@ def _draft(event: Event) -> Draft:
 
 
 def test_windows_in_which_nothing_is_done_end_the_run(scene: Scene) -> None:
-    (scene.root / "a.txt").write_text("word " * 900)
+    (scene.root / "a.txt").write_text(("word " * 20 + "\n") * 45)
     scene.limit = 8_000
     looks = {"times": 9, "do": [READ, {"call": [HANDOFF]}]}
     agent = scene.agent(script(looks), Bounds(idle_windows=3))
@@ -159,7 +159,7 @@ def test_windows_in_which_nothing_is_done_end_the_run(scene: Scene) -> None:
 
 
 def test_a_change_between_windows_is_no_idleness(scene: Scene) -> None:
-    (scene.root / "a.txt").write_text("word " * 900)
+    (scene.root / "a.txt").write_text(("word " * 20 + "\n") * 45)
     scene.limit = 8_000
     writes = {"tool": "write", "arguments": {"path": "b.txt", "content": "{i}"}}
     works = {"times": 6, "do": [READ, {"call": [writes, HANDOFF]}]}
@@ -268,6 +268,28 @@ def test_other_tools_open_an_epoch_by_name_and_leave_the_sections(scene: Scene) 
     assert agent.session.state.head.sections == sections
     assert agent.session.state.head.tools[-1].name == "more"
     assert "change:tools" in agent.session.state.declared
+    assert agent.run().reason == "answered"
+
+
+def test_what_changed_of_the_head_is_said_once_and_the_head_stays(scene: Scene) -> None:
+    played = script(READ, READ, DONE)
+    agent = scene.agent(played, Bounds(steps=1))
+    agent.say("Look.")
+    agent.run()
+    sections = agent.session.state.head.sections
+    (scene.root / "AGENTS.md").write_text("Be brief.")
+    for _ in range(2):
+        agent = scene.agent(played, Bounds(steps=1), is_new=False)
+    assert agent.session.state.head.sections == sections
+    said = [one for one in scene.notices() if one.kind == "context"]
+    assert len(said) == 1
+    assert "Be brief." in str(agent.session.state.head.changes["rules"])
+    (scene.root / "AGENTS.md").unlink()
+    agent = scene.agent(played, is_new=False)
+    assert [one.kind for one in scene.notices()].count("context") == 2
+    assert agent.session.state.head.changes["rules"] is None
+    scene.agent(played, is_new=False)
+    assert [one.kind for one in scene.notices()].count("context") == 2
     assert agent.run().reason == "answered"
 
 

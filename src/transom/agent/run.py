@@ -26,7 +26,7 @@ from typing import Literal
 from transom.agent.tally import Tally
 from transom.core.block import Text, ToolCall
 from transom.core.canon import plain_text
-from transom.core.event import EpochOpened, Event, HostSaid, ModelReplied, UserSaid
+from transom.core.event import EpochOpened, Event, HostSaid, ModelReplied, SectionChanged, UserSaid
 from transom.session import Session, Stepped, World
 
 __all__ = ["Agent", "Bounds", "End", "Ended", "Stop"]
@@ -35,6 +35,8 @@ End = Literal["answered", "interrupted", "steps", "spend", "time", "idle-windows
 
 _CONTINUED = 3
 """Replies in a row that were cut off or empty before the run ends: a model that goes on does so at the first."""
+_WATCHED = ("environment", "rules")
+"""Sections that are looked at again when an agent opens; the others change with the program, for new sessions."""
 _CUT = frozenset({"max_tokens", "length", "max_output_tokens", "pause_turn", "error", "aborted"})
 _CONTINUE = "[host] Your last reply was cut off or empty. Go on: make the next call, or answer the user in words."
 
@@ -137,20 +139,31 @@ class Agent:
                 self._append(HostSaid(kind="continue", blocks=(Text(text=_CONTINUE),)))
 
     def open(self, head: EpochOpened) -> None:
-        """Take `head` if the session has none, or other tools, and settle what a dead process left open."""
+        """Take `head` if the session has none, or what has changed of it; settle what a dead process left open."""
         state = self.session.state
         self.tally.idle_windows = 0  # somebody has looked and wants it to go on
         if not state.head.epoch:
             self._append(head)
         elif [(one.name, one.schema) for one in state.head.tools] != [(one.name, one.schema) for one in head.tools]:
-            # The sections stay as they were: what they say was said, and the project's rules are read anew at a start.
             self._append(EpochOpened(sections=state.head.sections, tools=head.tools, reason="change:tools"))
         self.session.resume(self._world)
-        last = self.session.state.window.items[-1] if self.session.state.window.items else None
+        last = state.window.items[-1] if state.window.items else None
         if last is not None and last.role == "user":
             self._name_words()
         elif last is not None and last.role == "assistant" and not self.is_answered:
             self._append(HostSaid(kind="continue", blocks=(Text(text=_CONTINUE),)))
+        self._tell_changes(head)
+
+    def _tell_changes(self, head: EpochOpened) -> None:
+        """What is no longer as the frozen head says is said once, as the new value alone."""
+        now = self.session.state.head
+        old = {one.key: one.text for one in now.sections} | now.changes
+        new = {one.key: one.text for one in head.sections}
+        for key in _WATCHED:
+            if old.get(key) != new.get(key):
+                value = f"is now:\n{new[key]}" if key in new else "no longer stands."
+                said = HostSaid(kind="context", blocks=(Text(text=f"[host] What the head says of {key} {value}"),))
+                self._append(SectionChanged(key=key, text=new.get(key)), said)
 
     def _name_words(self) -> None:
         name = self.session.state.words[-1].uuid
@@ -158,8 +171,8 @@ class Agent:
             HostSaid(kind="injected", blocks=(Text(text=f"[message_uuid of the user message above: {name}]"),))
         )
 
-    def _append(self, fact: UserSaid | HostSaid | EpochOpened) -> None:
-        for event in self.session.append(fact):
+    def _append(self, *facts: UserSaid | HostSaid | EpochOpened | SectionChanged) -> None:
+        for event in self.session.append(*facts):
             self._tell(event)
 
     def _tell(self, event: Event) -> None:

@@ -118,10 +118,8 @@ def show_handoffs(found: Iterable[HandedOver]) -> None:
 
     for one in found:
         sizes = f"{one.tokens_before:,} → {one.tokens_after:,} tokens"
-        line(
-            f"window {one.generation} → {one.generation + 1} · {one.cause} · by {one.by} · {sizes} · event {one.seq}",
-            "bold",
-        )
+        how = f"{one.cause}, by code" if one.by == "code" else "declared by the model"
+        line(f"window {one.generation} → {one.generation + 1} · {how} · {sizes} · event {one.seq}", "bold")
         if not one.sections:
             line("  no handoff: what the window shows was carried over as it was", "dim")
         for title, lines in one.sections.items():

@@ -44,6 +44,8 @@ def resume(
         row = _row(kept.log, session)
         opened = _opened(kept.log, row)
         workspace = options.workspace or Path(opened.workspace)
+        if not workspace.is_dir():
+            raise UsageError(f"its workspace {workspace} is gone; name where it is now with --workspace")
         settings = settings_of(options, workspace, _session_values(opened))
         view = Silent(is_json=options.json) if options.json or options.quiet else Display()
         manner = manner_of(settings, view, Stop())
@@ -80,8 +82,6 @@ def _opened(log: Log, row: SessionRow) -> SessionOpened:
         raise UsageError(
             f"{row.session_id}: recorded by {row.agent or 'another agent'}; that can be shown and replayed, not resumed"
         )
-    if not Path(first.workspace).is_dir():
-        raise UsageError(f"its workspace {first.workspace} is gone; name where it is now with --workspace")
     return first
 
 
