@@ -30,7 +30,7 @@ def check_target(option: str, path: Path | None) -> None:
         raise BadInput(f"{option} {path}: is a folder; name a file")
     if is_device:
         return
-    folder = Path(os.path.realpath(path)).parent
+    folder = Path(os.path.realpath(path)).parent if path.is_symlink() else path.parent
     if not folder.is_dir():
         raise BadInput(f"{option} {path}: the folder {folder} is not there; make it first")
     if not os.access(folder, os.W_OK):
