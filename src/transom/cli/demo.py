@@ -43,7 +43,7 @@ def demo(
     """Run the demo: the windows as they come, then what was handed over, what was demoted, and the verified chain."""
     place = _fresh(folder)
     with compose.demo() as data, compose.store(place / "store") as kept:
-        shutil.copytree(data / "repo", place / "repo")
+        shutil.copytree(data / "repo", place / "repo", ignore=shutil.ignore_patterns("__pycache__"))
         agent = _run(kept, data / "script.toml", place / "repo")
         session_id = agent.session.session_id
         _title("What each window left to the next")
