@@ -9,6 +9,7 @@ from transom.core.block import Text, ToolCall, ToolResultRaw
 from transom.core.budget import limits
 from transom.core.canon import canonical
 from transom.core.event import (
+    BlockReplaced,
     ModelReplied,
     RequestFailed,
     RequestSent,
@@ -289,7 +290,10 @@ def test_siblings_settle_before_a_handoff_takes_effect() -> None:
     calls = [fact.call_id for fact in live.facts() if isinstance(fact, ToolReturned)][5:]
     assert calls == ["call_6_1", "call_6_3", "call_6_4", "call_6_2"]
     kinds = [type(fact) for fact in live.facts()]
-    assert kinds[kinds.index(RolloverDeclared) + 1] is WindowOpened
+    at = kinds.index(RolloverDeclared)
+    assert kinds[at + 1 : at + 3] == [BlockReplaced, WindowOpened]
+    assert b'{"taken":"see the handoff"}' in live.provider.sent[-1]
+    assert b"posted late" in live.provider.sent[-1]
     opened = live.windows()[0]
     assert opened.cause == "model"
     declared = next(event for event in live.events() if isinstance(event.fact, RolloverDeclared))

@@ -40,7 +40,7 @@ from transom.core.overlay import CUTS, Overlay, Plan, counted_tokens, head_token
 from transom.core.pairing import NO_RESULT
 from transom.core.policy import Policy
 from transom.core.state import NOTHING, Item, State, add_counts
-from transom.core.surface import FALLBACK_CHANCES
+from transom.core.surface import FALLBACK_CHANCES, NEW_CONTEXT
 from transom.errors import OverBudget
 
 __all__ = ["before_step", "counted_tokens", "head_tokens", "prompt_tokens"]
@@ -98,8 +98,8 @@ class _Desk:
         self.facts: list[Fact] = []
         self.window = Overlay(state, bounds, measure, tail_tokens)
         self.least = int(policy.min_gain * bounds.hard)
-        self.has_opened = False
-        self.is_live = False
+        self.has_opened = self.is_live = False
+        self.taken: list[Replacement] = []
 
     @property
     def items(self) -> Sequence[Item]:
@@ -297,13 +297,18 @@ class _Desk:
         hard = self.bounds.hard
         first = self.first_message()
         heads = {item.seq for item in first}
+        start = self.first_new()
+        said_again: frozenset[int] = frozenset()
+        if cause == "model":
+            said_again, self.taken = gssc.handed_over(self.items, start, NEW_CONTEXT, self.measure)
+            self.window.replace("offload", self.taken)
 
         def plan(start: int, share: float) -> Plan:
-            kept = [place for place in range(start, len(self.items)) if self.items[place].seq not in heads]
+            places = [place for place in range(start, len(self.items)) if place not in said_again]
+            kept = [place for place in places if self.items[place].seq not in heads]
             shown = frozenset(heads | {self.items[place].seq for place in kept})
             return self.window.plan(first, self.seed(shown, share), kept, must_fit=self.must_fit())
 
-        start = self.first_new()
         made = plan(start, self.policy.seed)
         if self.policy.how == "project":
             new = sum(self.window.cost(item) for item in self.items[start:])
@@ -368,6 +373,8 @@ class _Desk:
             return
         if self.is_live and cause != "model":
             self.break_storm(made.tokens)
+        if self.taken:
+            self.facts.append(BlockReplaced(how="offload", targets=tuple(self.taken)))
         self.cut(made)
         self.facts.append(
             WindowOpened(

@@ -23,7 +23,7 @@ from transom.core.literals import error_lines
 from transom.core.policy import Policy
 from transom.core.state import Item, State
 
-__all__ = ["elide", "masks", "newest", "offload", "prunes", "tail"]
+__all__ = ["elide", "handed_over", "masks", "newest", "offload", "prunes", "tail"]
 
 _EDGE_LINES = 6
 _EDGE_CHARS = 400
@@ -86,7 +86,8 @@ def tail(state: State, policy: Policy, remaining: int) -> str:
 
 
 def _newest_constraints(state: State) -> Iterator[str]:
-    return (text for words in reversed(state.words) for text in reversed(words.constraints))
+    valid = (words for words in reversed(state.words) if words.disposition != "superseded")
+    return (text for words in valid for text in reversed(words.constraints))
 
 
 @lru_cache(maxsize=8)  # a task stands in every tail of its turn, and may be long
@@ -171,6 +172,27 @@ def prunes(items: Iterable[Item]) -> list[Replacement]:
             indices = [len(item.blocks)]
         found.extend(Replacement(seq=item.seq, index=index, block=None) for index in indices)
     return found
+
+
+def handed_over(
+    items: Sequence[Item], start: int, name: str, measure: _Measure
+) -> tuple[frozenset[int], list[Replacement]]:
+    """The call that declared a handoff does not stand beside the handoff: not all it says was believed (L7). A reply
+    that made no other call is left out of the new window, with its results (their positions); among others, the call
+    says only that it was taken."""
+    place = next((place for place in range(start, len(items)) if items[place].role == "assistant"), -1)
+    blocks = items[place].blocks if place >= 0 else ()
+    calls = [block for block in blocks if isinstance(block, ToolCall)]
+    taken = [(index, block) for index, block in enumerate(blocks) if isinstance(block, ToolCall) and block.name == name]
+    if taken and len(taken) == len(calls):
+        return frozenset(at for at in range(place, len(items)) if items[at].role in ("assistant", "tool")), []
+    arguments = canonical({"taken": "see the handoff"}).decode()
+    found = measure(arguments)
+    shown = {"arguments": arguments, "tokens": found.tokens, "content": found.content}
+    seq = items[place].seq
+    return frozenset(), [
+        Replacement(seq=seq, index=index, block=msgspec.structs.replace(block, **shown)) for index, block in taken
+    ]
 
 
 def elide(items: Iterable[Item], measure: _Measure) -> list[Replacement]:

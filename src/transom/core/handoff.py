@@ -87,7 +87,7 @@ def _carried(made: Handoff, files: tuple[RelatedFile, ...], state: State) -> tup
 def _rules(state: State, whole: frozenset[int]) -> tuple[Requirement, ...]:
     found: dict[str, Requirement] = {}
     for words in state.words:
-        if words.seq not in whole:
+        if words.seq not in whole and words.disposition != "superseded":
             for text in words.constraints:
                 found.setdefault(text, Requirement(text=text, source=f"message_uuid: {words.uuid}"))
     return tuple(found.values())
@@ -112,6 +112,7 @@ def seed(
             "Previous context is available in durable storage.",
             f"session_id: {state.session_id}",
             f"message_uuid: {message_uuid}",
+            *(_disposed(words) for words in state.words if words.disposition != "open" and words.seq in shown),
             "",
             render(*_handoff(state, whole)),
         )
@@ -135,6 +136,11 @@ def _handoff(state: State, whole: frozenset[int]) -> tuple[Handoff, tuple[Relate
     said = {rule.text for rule in rules}
     rest = tuple(item for item in made.requirements if item.text not in said)
     return msgspec.structs.replace(made, requirements=(*rules, *rest)), declared.related_files
+
+
+def _disposed(words: Words) -> str:
+    """Of a message that the window shows for its rules although it is closed: no window carries it out again."""
+    return f"The user message {words.uuid} above is {words.disposition}: its rules hold, it is not to be done again."
 
 
 def _verbatim(words: Words, measure: Callable[[str], Measure]) -> Seed:
