@@ -50,6 +50,12 @@ def test_a_repository_does_not_decide_where_keys_go_or_what_runs_unasked(mine: P
     assert settle({}, tmp_path).text(key) == "x"
 
 
+def test_a_repository_does_not_bring_its_own_model(tmp_path: Path) -> None:
+    (tmp_path / ".transom.toml").write_text('model = "./kind.GGUF"\n')
+    with pytest.raises(BadInput, match="model: may not stand in a project's file"):
+        settle({}, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

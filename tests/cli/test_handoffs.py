@@ -61,7 +61,7 @@ def test_the_demo_mends_its_repository_over_several_windows(demo: tuple[Path, st
     assert said.count("── window ") >= 4
     for words in (
         "demoted to inference: The user agreed to rename quote() to price().",
-        "[host] This window is full. The only call accepted now is new_context: hand over.",
+        "── window 4: it was full, handed over by code",
         "stands nowhere in this session",
         "every digest follows from the one before",
     ):
@@ -73,6 +73,26 @@ def test_the_demo_mends_its_repository_over_several_windows(demo: tuple[Path, st
     data = Path(__file__).resolve().parents[2] / "src" / "transom" / "data" / "demo" / "repo"
     for path in (data / "tests").glob("*.py"):
         assert (folder / "repo" / "tests" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_the_demo_runs_where_there_is_no_sandbox(tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("bash", "sh"):
+        (programs / name).symlink_to(shutil.which(name) or "")
+    (programs / "python3").symlink_to(sys.executable)
+    done = subprocess.run(
+        [sys.executable, "-m", "transom", "demo", "--folder", str(tmp_path / "out")],
+        env={"HOME": str(tmp_path), "PATH": str(programs)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "The demo's own few commands run without one." in done.stderr
+    assert "All eight tests pass." in done.stdout
 
 
 def test_the_repository_of_the_demo_fails_before(tmp_path: Path) -> None:

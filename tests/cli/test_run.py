@@ -270,12 +270,12 @@ class Terminal:
 
 
 def test_at_a_terminal_the_task_and_the_next_message_are_typed(tmp_path: Path) -> None:
-    path = script_file(tmp_path, {"say": "First answer."}, {"say": "Second answer."})
+    path = script_file(tmp_path, {"thought": "Thinking.", "say": "First answer."}, {"say": "Second answer."})
     term = Terminal(tmp_path, "run", "--script", str(path), *BASE)
     term.until("What is to be done?")
     term.type("Look.\n")
     term.until("empty line: end")
-    assert "First answer." in term.seen
+    assert re.search(r"Thinking\.\S*\r\n\S*First answer\.\S*\r\n", term.seen)
     term.type("And now?\n")
     term.until("Second answer.")
     term.type("\n")

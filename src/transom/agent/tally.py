@@ -31,6 +31,12 @@ class Tally:
             self.see(event)
 
     @property
+    def spent(self) -> str:
+        """For a person: US dollars, marked where another model's price stands in; empty if nothing is known to cost."""
+        mark = "about " if self._price is not None and self._price.assumed else ""
+        return f"{mark}${self.microusd / 1e6:.4f}" if self.microusd else ""
+
+    @property
     def cached_share(self) -> float:
         return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
 

@@ -7,6 +7,7 @@ handoffs, what was demoted of them, and its chain are shown.
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["demo"]
 
-_LIMIT = 6_000
-"""Tokens: the head alone is a third of it."""
+_LIMIT = 7_000
+"""Tokens: the head alone is more than a quarter of it."""
 _MARK = ".transom-demo"
 """Says that what lies beside it may be made anew."""
 _TASK = "Make the test suite of this repository pass. SPEC.md is the customer's word. Do not change the tests."
@@ -44,6 +45,8 @@ def demo(
     place = _fresh(folder)
     with compose.demo() as data, compose.store(place / "store") as kept:
         shutil.copytree(data / "repo", place / "repo", ignore=shutil.ignore_patterns("__pycache__"))
+        if shutil.which("git"):  # a repository of its own, so that the rules of one around it are not its rules
+            subprocess.run(["git", "init", "--quiet", str(place / "repo")], check=False)
         agent = _run(kept, data / "script.toml", place / "repo")
         session_id = agent.session.session_id
         _title("What each window left to the next")

@@ -75,16 +75,19 @@ class Display:
         self._out = out()
         self._words = self._out if is_one else words()
         self._is_live = sys.stdout.isatty()
-        self._is_in_line = False
+        self._shown = ""
+        """The kind of what is in the line that was not ended yet."""
 
     def attach(self, agent: Agent) -> None:
         self._agent = agent
 
     def show(self, piece: Delta) -> None:
         if self._is_live and piece.kind != "call" and piece.text:
+            if self._shown not in ("", piece.kind):
+                self._out.print()
             style = "dim" if piece.kind == "thought" else ""
             self._out.print(Text(printable_lines(piece.text), style=style), end="", soft_wrap=True)
-            self._is_in_line = not piece.text.endswith("\n")
+            self._shown = "" if piece.text.endswith("\n") else piece.kind
 
     def told(self, event: Event) -> None:
         match event.fact:
@@ -108,9 +111,9 @@ class Display:
                 pass
 
     def _reply(self, reply: ModelReplied) -> None:
-        if self._is_in_line:
+        if self._shown:
             self._out.print()
-            self._is_in_line = False
+            self._shown = ""
         if not self._is_live:
             for one in reply.blocks:
                 if isinstance(one, block.Text) and one.text.strip():
@@ -129,7 +132,7 @@ class Display:
         used = usage.prompt + usage.output if usage else 0
         filled = min(_GAUGE, round(_GAUGE * used / limit))
         size = f"{used:,} of {limit:,}" if usage else f"its size was not reported, limit {limit:,}"
-        spent = f" · ${tally.microusd / 1e6:.4f}" if tally.microusd else ""
+        spent = f" · {tally.spent}" if tally.spent else ""
         cached = f" · {usage.cached / usage.prompt:.0%} cached" if usage and usage.prompt else ""
         return f"  step {tally.steps} · window {tally.windows} [{'#' * filled:-<{_GAUGE}}] {size}{cached}{spent}"
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from transom.cli.options import Options
     from transom.live import Manner, Model
 
-__all__ = ["chosen_model", "drive", "manner_of", "settings_of"]
+__all__ = ["chosen_model", "drive", "manner_of", "note_price", "settings_of"]
 
 _INTERRUPTED = 130
 
@@ -68,6 +68,14 @@ def _provider_of(name: str, script: str) -> str:
     if price.assumed or price.provider not in ("anthropic", "openai", "deepseek"):
         raise UsageError(f"{name}: whose model this is does not follow from its name; say --provider too")
     return price.provider
+
+
+def note_price(chosen: Model, settings: Settings) -> None:
+    """Say what a person would else take for exact."""
+    if chosen.price is None and settings.microusd():
+        say(f"{chosen.name} has no price here, so --max-spend ends nothing", style="yellow")
+    elif chosen.price is not None and chosen.price.assumed:
+        say(f"{chosen.name}: no price of its own is known; {chosen.price.name} stands in", style="yellow")
 
 
 def manner_of(settings: Settings, view: Display | Silent, stop: Stop) -> Manner:
@@ -140,7 +148,7 @@ def _conclude(agent: Agent, ended: Ended, options: Options) -> None:
         out().print(printable_lines("\n".join(said)), soft_wrap=True)
     else:
         windows = f"{tally.windows} window{'s' * (tally.windows != 1)}"
-        spent = f", ${tally.microusd / 1e6:.4f}" if tally.microusd else ""
+        spent = f", {tally.spent}" if tally.spent else ""
         say(
             f"{agent.session.session_id}: {tally.steps} steps, {windows}, {tally.prompt_tokens:,} tokens in "
             f"({tally.cached_share:.0%} cached), {tally.output_tokens:,} out{spent}",

@@ -37,7 +37,7 @@ def resume(
     from transom.agent.tally import Tally
     from transom.cli.asking import is_person_there, next_message
     from transom.cli.display import Display, Silent
-    from transom.cli.driving import chosen_model, drive, manner_of, settings_of
+    from transom.cli.driving import chosen_model, drive, manner_of, note_price, settings_of
     from transom.cli.terminal import printable, say
 
     with compose.store(options.store, is_new_allowed=False) as kept:
@@ -53,6 +53,7 @@ def resume(
             say(f"it ran under the policy {printable(opened.policy)} and goes on under {manner.policy.name}")
         with kept.hold(row.session_id):
             chosen = chosen_model(settings, kept, Tally(None, kept.log.read(row.session_id)))
+            note_price(chosen, settings)
             try:
                 agent = live.agent(kept, chosen, workspace, manner, session_id=row.session_id, is_new=False)
                 view.attach(agent)

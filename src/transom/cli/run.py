@@ -29,7 +29,7 @@ def run(
     from transom.agent.run import Stop
     from transom.cli.asking import task_of
     from transom.cli.display import Display, Silent
-    from transom.cli.driving import chosen_model, drive, manner_of, settings_of
+    from transom.cli.driving import chosen_model, drive, manner_of, note_price, settings_of
 
     workspace = options.workspace or Path()
     settings = settings_of(options, workspace)
@@ -37,6 +37,7 @@ def run(
     manner = manner_of(settings, view, Stop())
     with compose.store(options.store) as kept:
         chosen = chosen_model(settings, kept)
+        note_price(chosen, settings)
         session_id = str(uuid4())
         try:
             with kept.hold(session_id):

@@ -2,8 +2,9 @@
 
     flag > session (resume: what it ran with) > TRANSOM_* > .transom.toml of the workspace > config.toml > default
 
-A repository brings its own `.transom.toml`, so that file may not say where a key is sent, what runs without being
-asked, or outside of a sandbox: such a line is refused by name, not passed over.
+A repository brings its own `.transom.toml`, so that file may not say where a key is sent, whose words are obeyed
+(another provider, a script, a model file it brings), what runs without being asked, or outside of a sandbox: such a
+line is refused by name, not passed over.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ class Key:
 
 
 KEYS: dict[str, Key] = {
-    "provider": Key(),
+    "provider": Key(is_project=False),
     "model": Key(),
     "base_url": Key(is_project=False),
-    "script": Key(),
+    "script": Key(is_project=False),
     "context_limit": Key(),
     "policy": Key(default="rollover"),
     "approve": Key(is_project=False),
@@ -139,7 +140,7 @@ def _file(path: Path, *, is_project: bool) -> dict[str, str]:
     for key, value in said.items():
         if key not in KEYS:
             raise BadInput(f"{path}: {key}: is no setting; there are {', '.join(KEYS)}")
-        if is_project and not KEYS[key].is_project:
+        if is_project and (not KEYS[key].is_project or (key == "model" and str(value).lower().endswith(".gguf"))):
             raise BadInput(
                 f"{path}: {key}: may not stand in a project's file, since whoever wrote the repository would decide "
                 f"it; say it in {user_file()}, by {_variable(key)} or by a flag"
