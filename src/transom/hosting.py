@@ -115,7 +115,7 @@ class Desk:
                 results.append(refused(call, f"{NEW_CONTEXT}: a later call of the same step was taken instead"))
                 continue
             try:
-                claim = parse(call.arguments, max_chars=int(self.hard_limit * _HANDOFF_SHARE * 4))
+                claim = parse(call.arguments, root=self.files.root, max_chars=int(self.hard_limit * _HANDOFF_SHARE * 4))
                 handoff, demoted = check(claim, self.state, self.files)
             except HandoffRefused as refusal:
                 results.append(refused(call, str(refusal)))

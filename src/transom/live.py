@@ -209,7 +209,7 @@ def agent(
     world = World(
         provider=chosen.provider,
         tools=tools,
-        files=Files(resolve=place.resolve, text=place.text),
+        files=Files(resolve=place.resolve, text=place.text, root=str(place.root)),
         model=chosen.name,
         max_output_tokens=bounds.output_reserve,
         show=how.show,

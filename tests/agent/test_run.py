@@ -71,7 +71,7 @@ class Scene:
         world = World(
             provider=ScriptedProvider(played, DIALECT, after=tally.response_id),
             tools=self.toolbox,
-            files=Files(resolve=workspace.resolve, text=workspace.text),
+            files=Files(resolve=workspace.resolve, text=workspace.text, root=str(workspace.root)),
             model="scripted",
             max_output_tokens=1000,
             told=self.told.append,

@@ -419,3 +419,20 @@ def test_l7_whatever_is_claimed_a_requirement_is_made_of_whole_lines_of_its_sour
         assert not mark or folded(lead) in source
     assert bool(made.requirements) or [one.text for one in made.inferences] == [text]
     assert {one.text for one in demoted} <= {one.text for one in made.inferences}
+
+
+def test_a_path_that_names_the_workspace_itself_is_made_relative() -> None:
+    arguments = json.dumps(
+        {
+            "handoff": {"requirements": [{"text": "Half up.", "source": "/w/SPEC.md:1"}]},
+            "related_files": [{"path": "/w/src/a.py", "role": "test", "note": ""}],
+        }
+    )
+    claim = parse(arguments, max_chars=4000, root="/w")
+    assert [file.path for file in claim.related_files] == ["src/a.py"]
+    inside = Files(resolve=lambda path: path, text={"SPEC.md": "Half up."}.get, root="/w")
+    handoff, demoted = check(claim, State(), inside)
+    assert [one.text for one in handoff.requirements] == ["Half up."]
+    assert demoted == ()
+    with pytest.raises(HandoffRefused, match="must be relative"):
+        parse(arguments, max_chars=4000, root="/elsewhere")

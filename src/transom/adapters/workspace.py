@@ -1,6 +1,7 @@
 """The files an agent works on: a folder, and the check that every path passes before anything opens it.
 
-A path is relative to the folder, written with `/`, and holds no control characters; Windows roots, drive letters and
+A path is written with `/`, holds no control characters and is relative to the folder, or names it whole (some models
+always do); Windows roots, drive letters and
 `~` are refused by name, since on another system, or by a shell, they mean another place. Then the *real* path (every
 symbolic link followed) must lie inside the folder. `..` is fine as long as the end is inside.
 
@@ -42,7 +43,7 @@ class DirWorkspace:
     def resolve(self, path: str) -> Path:
         problem = self._problem(path)
         if not problem:
-            real = Path(os.path.realpath(self._root / path))
+            real = Path(os.path.realpath(self._root / path))  # an absolute path stands alone
             if real.is_relative_to(self._root):
                 return real
             problem = "leads outside the workspace; name a path inside it"
@@ -70,10 +71,7 @@ class DirWorkspace:
             return "looks like a Windows path; write it relative to the workspace, with /"
         if path.split("/", 1)[0].startswith("~"):
             return "begins with ~, which is a home folder elsewhere; write it relative to the workspace"
-        if path.startswith("/"):
-            inside = Path(os.path.realpath(path))
-            if inside.is_relative_to(self._root):
-                return f"is absolute; write {inside.relative_to(self._root).as_posix()!r}"
+        if path.startswith("/") and not Path(os.path.realpath(path)).is_relative_to(self._root):
             return "is absolute and outside the workspace; name a path inside it, relative to it"
         return ""
 

@@ -87,10 +87,13 @@ class Files:
 
     resolve: Callable[[str], object]
     text: Callable[[str], str | None]
+    root: str = ""
+    """The folder's own absolute path, for models that write it out."""
 
 
-def parse(arguments: str, *, max_chars: int) -> Claim:
-    """The claim in a `new_context` call. Raises `HandoffRefused` naming the field and the rule."""
+def parse(arguments: str, *, max_chars: int, root: str = "") -> Claim:
+    """The claim in a `new_context` call; a path that names the workspace `root` whole is made relative. Raises
+    `HandoffRefused` naming the field and the rule."""
     try:
         found = msgspec.json.decode(arguments, type=_Arguments)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as problem:
@@ -105,7 +108,7 @@ def parse(arguments: str, *, max_chars: int) -> Claim:
         conflicts=tuple(text.strip() for text in sections.conflicts if text.strip()),
         unverified=tuple(text.strip() for text in sections.unverified if text.strip()),
     )
-    files = tuple(_file(file) for file in found.related_files)
+    files = tuple(_file(file, _inside(file.path, root)) for file in found.related_files)
     claim = Claim(handoff=handoff, related_files=files, size=_size(handoff, files))
     _refuse_sizes(claim, max_chars)
     return claim
@@ -128,15 +131,20 @@ def _required(item: _Required | str) -> Requirement:
     return Requirement(text=text[:start].strip(), source=source)
 
 
-def _file(file: _File) -> RelatedFile:
+def _inside(path: str, root: str) -> str:
+    """Models like to write a file's whole name; what lies in the workspace has a relative one."""
+    return path.removeprefix(f"{root}/") if root else path
+
+
+def _file(file: _File, path: str) -> RelatedFile:
     if file.role not in _ROLES:
         raise HandoffRefused(
             f"new_context: related_files: {file.path!r}: role {file.role!r} is none of {', '.join(sorted(_ROLES))}"
         )
-    problem = path_problem(file.path)
+    problem = path_problem(path)
     if problem:
         raise HandoffRefused(f"new_context: related_files: {file.path!r}: {problem}")
-    return RelatedFile(path=file.path, role=file.role, note=file.note.strip())  # type: ignore[arg-type]
+    return RelatedFile(path=path, role=file.role, note=file.note.strip())  # type: ignore[arg-type]
 
 
 def path_problem(path: str) -> str:
@@ -286,7 +294,7 @@ class _Sources:
         if said is not None:
             text = "\n".join(block.text for block in said.blocks if isinstance(block, Text))
             return _Passage(text, 0, "that message does not say so")
-        path, line = _place(source)
+        path, line = _place(_inside(source, self._files.root))
         if path_problem(path):
             return "no user said so, and it is no path in the workspace"
         try:
