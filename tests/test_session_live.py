@@ -4,6 +4,8 @@ import json
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from transom.core.block import Text, ToolCall, ToolResultRaw
 from transom.core.budget import limits
@@ -18,8 +20,9 @@ from transom.core.event import (
     ToolReturned,
     WindowOpened,
 )
-from transom.core.projection import project
-from transom.core.surface import FALLBACK_CHANCES
+from transom.core.projection import fold, project
+from transom.core.state import State
+from transom.core.surface import FALLBACK_CHANCES, surface
 from transom.core.wire import Dialect
 from transom.errors import OverBudget, Overflow, ProviderError, Unavailable
 from transom.ports import Delta, Outgoing, Reply
@@ -217,6 +220,7 @@ def test_a_stop_in_a_tool_leaves_a_session_that_is_resumed() -> None:
     assert "whether it took effect is not known" in found["call_1_2"][1]
     assert found["call_1_3"] == (False, "x")
     assert live.shelf.posted == []
+    assert [one.outcome for one in live.session.state.board.commands.values()] == ["unknown"]
     assert live.run().is_turn_over
     sound(live)
 
@@ -453,4 +457,44 @@ def test_windows_that_are_full_before_anything_is_done_stop_the_session_by_name(
         live.step()
     live.user("Go on, in smaller steps.")
     live.step()
+    sound(live)
+
+
+ARGUMENTS = st.sampled_from(
+    [
+        "",
+        "{",
+        "{}",
+        '{"path":"big"}',
+        '{"path":"a","text":"x"}',
+        '{"query":"I"}',
+        '{"handoff":"mine"}',
+        '{"handoff":{}}',
+    ]
+)
+NAMES = st.sampled_from(["read", "write", "post", "look", "fly", "recall", "todo", "read_artifact", "new_context"])
+BATCHES = st.lists(st.lists(st.tuples(NAMES, ARGUMENTS), max_size=4), max_size=12)
+
+
+@given(BATCHES)
+def test_l9_whatever_a_model_calls_only_what_the_surface_allows_is_run(batches: list[list[tuple[str, str]]]) -> None:
+    """L9: and no request is larger than the limit leaves for a prompt, and every call has one result."""
+    steps = [step(f"step {number}", *calls, anyway=True) for number, calls in enumerate(batches)]
+    live = live_of([*steps, filling(0)])
+    for _ in range(len(batches) + 25):
+        live.step()
+    state, allowed, called = State(), set[str](), list[str]()
+    for event in live.events():
+        if isinstance(event.fact, ModelReplied):
+            calls = [block for block in event.fact.blocks if isinstance(block, ToolCall)]
+            called.extend(block.call_id for block in calls)
+            allowed.update(block.call_id for block in calls if surface(state).accepts(block.name))
+        fold(state, event)
+    assert set(live.shelf.ran) <= allowed
+    assert len(live.shelf.ran) == len(set(live.shelf.ran))
+    returned = [fact.call_id for fact in live.facts() if isinstance(fact, ToolReturned)]
+    assert sorted(returned) == sorted(called)
+    sent = [fact for fact in live.facts() if isinstance(fact, RequestSent)]
+    assert max(fact.tokens for fact in sent) <= live.rules.bounds.hard
+    assert {fact.verdict for fact in sent} <= {"hit", "miss"}
     sound(live)

@@ -223,7 +223,8 @@ class Session:
         left = [call for call in calls if call.call_id in opened]
         unknown = [call for call in left if call.call_id in self.state.dispatched and _acts(world.tools.effect(call))]
         for call in unknown:
-            self._told(world, self.append(refused(call, _UNKNOWN)))
+            result = msgspec.structs.replace(refused(call, _UNKNOWN), effect=world.tools.effect(call))
+            self._told(world, self.append(result))
         if reply is not None:
             self._run(world, [call for call in left if call not in unknown], reply.seq)
 

@@ -21,7 +21,17 @@ from transom.core.block import ToolCall
 from transom.core.event import Effect, TodoItem
 from transom.core.literals import error_lines, literals
 
-__all__ = ["Blackboard", "Command", "Failure", "call_summary", "handles", "note_call", "note_result", "snapshot"]
+__all__ = [
+    "Blackboard",
+    "Command",
+    "Failure",
+    "call_summary",
+    "handles",
+    "note_call",
+    "note_result",
+    "note_unknown",
+    "snapshot",
+]
 
 _Status = Literal["pending", "in_progress", "completed", "cancelled"]
 _RECENT_CALLS = 100
@@ -173,6 +183,14 @@ def _only_looks(arguments: str) -> bool:
     if not isinstance(command, str) or ">" in command.replace("2>/dev/null", "").replace("2>&1", ""):
         return False
     return all(_LOOK.match(piece.strip()) for piece in _SEPARATORS.split(command) if piece.strip())
+
+
+def note_unknown(board: Blackboard, name: str, arguments: str, effect: Effect, seq: int) -> None:
+    """Fold what the host says in place of a result: of a call that may have had its effect, that nobody knows."""
+    if effect in ("write", "external"):
+        key = _key(name, arguments)
+        board.commands.pop(key, None)
+        board.commands[key] = Command(attempt=call_summary(name, arguments), effect=effect, outcome="unknown", seq=seq)
 
 
 def _key(name: str, arguments: str) -> str:

@@ -11,7 +11,7 @@ from typing import assert_never
 
 import msgspec
 
-from transom.core.blackboard import note_call, note_result
+from transom.core.blackboard import note_call, note_result, note_unknown
 from transom.core.block import Block, Text, ToolCall, ToolResultRaw
 from transom.core.calibration import calibration_for
 from transom.core.event import (
@@ -287,7 +287,10 @@ def _result(state: State, event: Event, fact: ToolReturned) -> None:
         is_error=fact.is_error,
     )
     _push(state, item if call else stray(item))
-    if call is None or fact.by == "host":
+    if call is None:
+        return
+    if fact.by == "host":
+        note_unknown(state.board, *call, fact.effect, event.seq)
         return
     state.window.returned += 1
     name, arguments = call

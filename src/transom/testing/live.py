@@ -131,7 +131,7 @@ class Live:
         self.rules = given or rules("rollover", 8_000)
         self.script = script_of(
             {
-                "take": {"user": r"user message above: (u\d+)\]", **(take or {})},
+                "take": {"user": r"user message above: (\w+)\]", **(take or {})},
                 "step": steps,
                 "reaction": reactions or [],
                 "window_tokens": window_tokens,
