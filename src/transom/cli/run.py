@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated
-from uuid import uuid4
 
 from cyclopts import Parameter
 
@@ -25,6 +24,8 @@ def run(
 
     Exits 0 when the task was answered, 1 when a bound ended it, 130 when you did; `transom resume` goes on.
     """
+    from uuid import uuid4
+
     from transom import compose, live
     from transom.agent.run import Stop
     from transom.cli.asking import task_of
