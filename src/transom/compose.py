@@ -94,9 +94,13 @@ def store(path: Path | None = None, *, is_new_allowed: bool = True) -> Store:
     """Open the store at `path` (None: the default one), or make it. Raises `BadInput` if there is none and none may be
     made."""
     folder = default_store_path() if path is None else path
-    if not is_new_allowed and path is not None and not (folder / "log.db").exists():
+    try:
+        is_store, is_file = (folder / "log.db").exists(), folder.exists() and not folder.is_dir()
+    except OSError as problem:
+        raise BadInput(f"{folder}: {problem.strerror}; name another folder") from None
+    if not is_new_allowed and path is not None and not is_store:
         raise BadInput(f"{folder}: holds no store; name one that `transom replay --store` has written")
-    if folder.exists() and not folder.is_dir():
+    if is_file:
         raise BadInput(f"{folder}: is a file; a store is a folder")
     return Store(folder)
 

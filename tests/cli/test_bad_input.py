@@ -23,6 +23,8 @@ GOOD = "\n".join(claude_lines(3)) + "\n"
         ("other.json", b'{"name": "package", "version": "1.0"}', "is no transcript of a known format"),
         ("binary.bin", random.Random(1).randbytes(4000), "is binary"),
         ("nul.jsonl", b"\0" * 500, "is binary"),
+        ("bad.gz", b"\x1f\x8b" + random.Random(1).randbytes(100), "truncated or damaged archive"),
+        ("bad.zst", b"\x28\xb5\x2f\xfd" + random.Random(1).randbytes(100), "truncated or damaged archive"),
         ("deep.json", b"[" * 10_000, "is no transcript"),
         ("deep.jsonl", b'{"type":"user","message":' + b"[" * 10_000 + b"]" * 10_000 + b"}\n", ""),
         ("cut.json", b'{"info": {"id": "ses_1", "projectID": "p"}, "messages": [{"info": {"ro', "truncated"),

@@ -274,3 +274,10 @@ def test_a_name_no_disk_can_hold_is_a_sentence(stored: Run) -> None:
     done = stored("export", "latest", "-o", "n" * 300)
     assert done.code == 2
     assert "File name too long" in done.err
+
+
+@pytest.mark.parametrize("arguments", [("sessions",), ("replay", "session.jsonl")])
+def test_a_store_no_disk_can_hold_is_a_sentence(stored: Run, arguments: tuple[str, ...]) -> None:
+    done = stored(*arguments, "--store", "n" * 300)
+    assert done.code == 2
+    assert "File name too long; name another folder" in done.err

@@ -394,7 +394,7 @@ def test_a_damaged_session_in_a_folder_costs_only_itself(store: Store, tmp_path:
     (folder / "b.json").write_bytes(export.read_bytes()[:-20])
     found = store.load(folder)
     assert {imported.format for imported in found} == {"pi"}
-    assert found[0].notes[-1].startswith(f"1 files are no transcripts: {folder}/b.json: line ")
+    assert found[0].notes[-1].startswith(f"1 file is no transcript: {folder}/b.json: line ")
     with pytest.raises(BadInput, match="the document is truncated"):
         store.load(folder / "b.json")
 

@@ -99,6 +99,7 @@ def _nothing(top: Source, strangers: list[str]) -> str:
         return f"{top.name}: holds no transcript. {_listed(strangers)}"
     head = top.head(512)
     if not head.strip():
+        top.read()  # raises if it is the packing that is damaged
         return f"{top.name}: is empty; nothing to import"
     kind = "is binary, no transcript" if b"\0" in head else "is no transcript of a known format"
     return f"{top.name}: {kind}; `transom --help` lists the agents whose sessions can be read"
@@ -106,7 +107,8 @@ def _nothing(top: Source, strangers: list[str]) -> str:
 
 def _listed(names: list[str]) -> str:
     more = f", and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return f"{len(names)} files are no transcripts: {', '.join(names[:_LISTED])}{more}"
+    what = "file is no transcript" if len(names) == 1 else "files are no transcripts"
+    return f"{len(names)} {what}: {', '.join(names[:_LISTED])}{more}"
 
 
 def _import(
