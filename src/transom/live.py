@@ -35,6 +35,7 @@ from transom.agent.run import Agent, Bounds, Stop
 from transom.agent.tally import Tally
 from transom.agent.toolbox import Approve, Toolbox
 from transom.compose import Store, counter, prices, provider
+from transom.core.block import ToolCall
 from transom.core.budget import LimitSource, limits
 from transom.core.canon import FORMAT
 from transom.core.event import Event, SessionOpened
@@ -206,6 +207,8 @@ def agent(
     else:
         session = Session.open(kept.log, session_id, rules, kept.snapshots)
     tools = Toolbox(place, sandbox, how.approve)
+    left = session.state.window.calls.items()
+    tools.tidy(ToolCall(call_id=call_id, name=name, arguments=arguments) for call_id, (name, arguments) in left)
     world = World(
         provider=chosen.provider,
         tools=tools,

@@ -122,3 +122,20 @@ def test_no_arguments_make_a_tool_raise(name: str, raw: str, tmp_path_factory: p
     call = ToolCall(call_id="1", name=name, arguments=raw)
     toolbox.effect(call)
     assert toolbox.run(call).blocks
+
+
+def test_what_a_killed_process_left_beside_a_file_is_removed_and_nothing_else(toolbox: Toolbox, root: Path) -> None:
+    (root / "src").mkdir()
+    for name in (".transom-0123456789abcdef", ".transom-notes", "kept.py"):
+        (root / "src" / name).touch()
+    (root / ".transom-0123456789abcdef").touch()
+    calls = (
+        ("write", '{"path":"src/a.py","content":"x"}'),
+        ("edit", '{"path":"../out.py","old_string":"a","new_string":"b"}'),
+        ("write", '{"path":"none/a.py","content":"x"}'),
+        ("write", "{"),
+        ("read", '{"path":"b.py"}'),
+    )
+    toolbox.tidy(ToolCall(call_id="c", name=name, arguments=arguments) for name, arguments in calls)
+    assert {path.name for path in (root / "src").iterdir()} == {".transom-notes", "kept.py"}
+    assert (root / ".transom-0123456789abcdef").exists()

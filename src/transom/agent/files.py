@@ -26,10 +26,11 @@ from transom.agent.said import failed, told
 from transom.errors import Refused
 from transom.ports import Outcome, Workspace
 
-__all__ = ["Edit", "Read", "Write", "edit", "read", "write"]
+__all__ = ["Edit", "Read", "Write", "edit", "read", "tidy", "write"]
 
 _LINE_BYTES = 2000
 """A longer line is cut: it is minified or data, and would fill the page alone."""
+_BESIDE = ".transom-"
 _SNIFFED = 8192
 _EDITABLE_BYTES = 16 * 1024 * 1024
 _SHOWN_LINES = 12
@@ -131,6 +132,13 @@ def edit(workspace: Workspace, args: Edit) -> Outcome:
     first = data.count(b"\n", 0, data.index(old)) + 1
     shown = _around(changed.decode("utf-8", "replace"), first, first + new.count(b"\n"))
     return told(f"[{count} place{'s' if count > 1 else ''} changed in {args.path}]\n{shown}")
+
+
+def tidy(workspace: Workspace, path: str) -> None:
+    """Remove what a process that was killed while it wrote `path` left beside it."""
+    with contextlib.suppress(OSError, Refused):  # a litter that cannot be removed keeps nobody from going on
+        for left in workspace.resolve(path).parent.glob(_BESIDE + "[0-9a-f]" * 16):
+            left.unlink(missing_ok=True)
 
 
 def _file(workspace: Workspace, path: str) -> Path:
@@ -245,7 +253,7 @@ def _replace(real: Path, data: bytes) -> None:
     """All of `data` or nothing. A full disk or a read-only folder raises `OSError` and leaves the file as it was."""
     if real.exists() and not os.access(real, os.W_OK):  # a rename would not ask
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), real.name)
-    new = real.parent / f".transom-{secrets.token_hex(8)}"
+    new = real.parent / f"{_BESIDE}{secrets.token_hex(8)}"
     try:
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
             file.write(data)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -64,6 +64,7 @@ class Toolbox:
         page_bytes: int = PAGE_BYTES,
     ) -> None:
         self._approve = approve
+        self._workspace = workspace
         entries = (
             _entry("read", files.Read, "read", lambda args: files.read(workspace, args, page_bytes)),
             _entry("write", files.Write, "write", lambda args: files.write(workspace, args)),
@@ -96,6 +97,12 @@ class Toolbox:
             return failed(str(problem))
         except (ValueError, RecursionError, MemoryError) as problem:
             return failed(f"{type(problem).__name__}: {_short(str(problem))}. Change the call.")
+
+    def tidy(self, calls: Iterable[ToolCall]) -> None:
+        """What is left of `calls` that a killed process had open is removed from beside the files they name."""
+        for call in calls:
+            if call.name in ("write", "edit") and isinstance(self._ready(call), _Ready):
+                files.tidy(self._workspace, msgspec.json.decode(call.arguments, type=_Named).path)
 
     def _ready(self, call: ToolCall) -> _Ready | Outcome:
         entry = self._entries.get(call.name)
@@ -134,6 +141,10 @@ def _misfit(tool: Tool, arguments: str, problem: Exception) -> str:
         f"The arguments of {tool.name} do not fit: {problem}{half}. They were: {_short(arguments)}\n"
         f"Nothing was done. Call {tool.name} again with a JSON object of: {listed}."
     )
+
+
+class _Named(msgspec.Struct):
+    path: str
 
 
 class _Fields(msgspec.Struct):
