@@ -183,6 +183,16 @@ def test_a_reply_that_was_cut_off_or_empty_is_continued_and_not_for_ever(scene: 
     assert (ended.reason, ended.steps) == ("cut-off", 4)
 
 
+@pytest.mark.parametrize("stop", ["refusal", "content_filter"])
+def test_a_model_that_refuses_is_not_asked_again(scene: Scene, stop: str) -> None:
+    agent = scene.agent(script({"say": "I will not.", "stop": stop}, DONE))
+    agent.say("Look.")
+    ended = agent.run()
+    assert (ended.reason, ended.sentence) == ("refused", f"the model refused (stop reason {stop})")
+    assert not agent.is_answered
+    assert agent.run().reason == "answered"
+
+
 def test_asking_to_stop_lets_the_step_end(scene: Scene) -> None:
     agent = scene.agent(script(READ, DONE))
     agent.say("Look.")

@@ -24,20 +24,22 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from transom.agent.tally import Tally
-from transom.core.block import Text, ToolCall
+from transom.core.block import Text
 from transom.core.canon import plain_text
-from transom.core.event import EpochOpened, Event, HostSaid, ModelReplied, SectionChanged, UserSaid
-from transom.session import Session, Stepped, World
+from transom.core.event import EpochOpened, Event, HostSaid, SectionChanged, UserSaid
+from transom.core.usage import answers
+from transom.session import Session, World
 
 __all__ = ["Agent", "Bounds", "End", "Ended", "Stop"]
 
-End = Literal["answered", "interrupted", "steps", "spend", "time", "idle-windows", "cut-off"]
+End = Literal["answered", "interrupted", "steps", "spend", "time", "idle-windows", "cut-off", "refused"]
 
 _CONTINUED = 3
 """Replies in a row that were cut off or empty before the run ends: a model that goes on does so at the first."""
 _WATCHED = ("environment", "rules")
 """Sections that are looked at again when an agent opens; the others change with the program, for new sessions."""
-_CUT = frozenset({"max_tokens", "length", "max_output_tokens", "pause_turn", "error", "aborted"})
+_REFUSALS = frozenset({"refusal", "content_filter"})
+"""Stop reasons by which a model, or who serves it, says no: asking again is the user's to decide."""
 _CONTINUE = "[host] Your last reply was cut off or empty. Go on: make the next call, or answer the user in words."
 
 
@@ -129,8 +131,11 @@ class Agent:
             stepped = self.session.step(self._world)
             if not stepped.is_turn_over:
                 cuts = 0
-            elif not _is_cut(stepped):
+            elif answers(stepped.reply):
                 return Ended(reason="answered", sentence="answered", steps=self.tally.steps - before)
+            elif stepped.reply.stop_reason in _REFUSALS:
+                sentence = f"the model refused (stop reason {stepped.reply.stop_reason})"
+                return Ended(reason="refused", sentence=sentence, steps=self.tally.steps - before)
             else:
                 cuts += 1
                 if cuts > _CONTINUED:
@@ -193,13 +198,3 @@ class Agent:
             sentence = f"{tally.idle_windows} windows in a row opened with nothing answered and nothing changed"
             return "idle-windows", f"{sentence}; the context limit may be too small for the task"
         return None
-
-
-def _is_cut(stepped: Stepped) -> bool:
-    return stepped.reply.stop_reason in _CUT or not _speaks(stepped.reply)
-
-
-def _speaks(reply: ModelReplied) -> bool:
-    return any(
-        (isinstance(block, Text) and block.text.strip()) or isinstance(block, ToolCall) for block in reply.blocks
-    )

@@ -111,7 +111,11 @@ def drive(agent: Agent, view: Display | Silent, options: Options, words: str) ->
             if words:
                 agent.say(words)
             ended = agent.run()
-            while ended.reason == "answered" and is_talk and (words := next_message("\nyou (empty line: end)> ")):
+            while (
+                ended.reason in ("answered", "refused")
+                and is_talk
+                and (words := next_message("\nyou (empty line: end)> "))
+            ):
                 agent.say(words)
                 ended = agent.run()
     except (KernelError, KeyboardInterrupt):
