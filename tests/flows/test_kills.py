@@ -201,6 +201,7 @@ def test_a_run_killed_again_and_again_ends_as_it_would_in_calm(tmp_path: Path) -
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_three_hundred_kills(tmp_path: Path) -> None:
     assert kill_loop(tmp_path, 300) >= 300
 
