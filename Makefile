@@ -36,8 +36,8 @@ style: $(VENV)/.dev
 # What is tested here is the built wheel: PYTHONPATH puts it before the editable install.
 coverage: $(WHEEL)
 	rm -f .coverage .coverage.*
-	PYTHONPATH=$(WHEEL) $(BIN)/python -c 'import transom; assert "$(WHEEL)" in transom.__file__, transom.__file__'
-	PYTHONPATH=$(WHEEL) COVERAGE_CORE=ctrace $(BIN)/coverage run -m pytest $(ARGS)
+	PYTHONPATH=$(CURDIR)/$(WHEEL) $(BIN)/python -c 'import transom; assert "$(WHEEL)" in transom.__file__, transom.__file__'
+	PYTHONPATH=$(CURDIR)/$(WHEEL) COVERAGE_CORE=ctrace $(BIN)/coverage run -m pytest $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --include='*/transom/core/*' --fail-under=100 --skip-covered --show-missing
 	$(BIN)/coverage report --omit='*/transom/core/*' --fail-under=95 --skip-covered --show-missing

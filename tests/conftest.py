@@ -7,6 +7,7 @@ suite of about a minute. In CI the examples are derived from the test itself, so
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,10 @@ __all__ = ["shared"]
 
 _ROOT = Path(__file__).resolve().parents[1]
 _ABSENT = "shared transcripts absent"
+
+# A shell starts what it puts in the background with Ctrl-C ignored, and every process below inherits that: the commands
+# these tests interrupt would never hear it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Both cores are busy under xdist, so a slow draw says nothing about the strategy.
 _CALM = (HealthCheck.too_slow,)
