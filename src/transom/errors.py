@@ -5,7 +5,7 @@
         BadInput       a file or an option cannot be used       -> the message names file, line and field
       Refused          a rule said no                           -> told to the model, recorded
         OverBudget     protected words alone exceed the limit   -> raise the limit
-        HandoffRefused, ToolWithheld, PathEscaped, RecallSpent
+        HandoffRefused, PathEscaped
       Damaged          it does not verify
         SequenceConflict, LogDamaged, LogTooNew, ArtifactMissing
       Unwritable       the disk is full, locked or read-only    -> make room, try again; nothing was stored
@@ -30,10 +30,8 @@ __all__ = [
     "Overflow",
     "PathEscaped",
     "ProviderError",
-    "RecallSpent",
     "Refused",
     "SequenceConflict",
-    "ToolWithheld",
     "Unavailable",
     "Unwritable",
     "UsageError",
@@ -64,16 +62,8 @@ class HandoffRefused(Refused):
     """A handoff that is malformed, empty, too large or names a file outside the workspace."""
 
 
-class ToolWithheld(Refused):
-    """A call outside the present surface."""
-
-
 class PathEscaped(Refused):
     """A path that leaves the workspace."""
-
-
-class RecallSpent(Refused):
-    """The same recall, or a narrower one, already missed in this window."""
 
 
 class Damaged(KernelError):

@@ -288,3 +288,24 @@ def check_file(path: Path, folder: Path, limit: int) -> None:
                 if arm in ("gssc", "rollover"):
                     kept_words = figures.constraints_verbatim
                     assert kept_words.kept == kept_words.n, (row.session_id, arm)
+
+
+def test_counts_are_compared_up_to_a_cut_that_nobody_recorded() -> None:
+    facts: list[Fact] = [UserSaid(blocks=(text("Go."),))]
+    for number, prompt in enumerate((9_000, 9_040, 9_080, 4_000, 4_040)):
+        facts += step(number, "{}", "a line", Usage(uncached=prompt, output=5))
+    log = story(facts)
+    script = script_of(log, "s")
+    assert script.cut_at == 4
+    assert [check.step for check in script.checks] == [2, 3]
+    assert any("not recorded" in words for words in by_arm(replayed(log))["raw"].modelled)
+
+
+def test_a_head_that_we_count_too_high_is_corrected_by_the_first_prompt() -> None:
+    tools = EpochOpened(sections=(Section(key="main", text="You help.", tokens=900),))
+    facts: list[Fact] = [tools, UserSaid(blocks=(text("Go."),))]
+    for number in range(3):
+        facts += step(number, "{}", "a line", Usage(uncached=700 + 60 * number, output=5))
+    script = script_of(story(facts), "s")
+    assert script.unseen_tokens < 0
+    assert abs(script.checks[0].error) < 0.03

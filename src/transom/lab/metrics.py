@@ -112,6 +112,8 @@ def _modelled(script: Script, recalls: int) -> tuple[str, ...]:
         found.append("head: what the recording lacks of it is taken from the first reported prompt")
     elif not any(script.usages):
         found.append("head: only what the recording holds; no usage was reported to infer the rest from")
+    if script.cut_at:
+        found.append("counts: compared with the reported ones up to a cut of the window that was not recorded")
     if recalls:
         found.append(
             f"recalls: {RECALL_TOKENS} tokens each, where the recorded agent used a handle that was out of sight"

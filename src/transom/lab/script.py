@@ -14,7 +14,7 @@ from statistics import median
 
 import msgspec
 
-from transom.core.boundary import counted_tokens
+from transom.core.boundary import counted_tokens, head_tokens
 from transom.core.calibration import Calibration, calibration_for
 from transom.core.event import (
     BlockReplaced,
@@ -40,6 +40,8 @@ from transom.ports import Log
 __all__ = ["CountCheck", "Script", "script_of"]
 
 _CONVERSATION = (UserSaid, HostSaid, ModelReplied, ToolReturned, EpochOpened, SectionChanged)
+_CUT = 0.8
+"""A reported prompt below this share of the one before, with no rewrite recorded between them, is an unrecorded cut."""
 _AS_GOOD = 0.005
 """Medians of the relative error that differ by less say nothing."""
 _REWRITES = (WindowOpened, BlockReplaced)
@@ -73,9 +75,11 @@ class Script:
     steps: int
     calibration: Calibration
     unseen_tokens: int
-    """Tokens of the head that the recording does not hold."""
+    """Tokens of the head that the recording does not hold; below zero where we count too much of what it holds."""
     checks: tuple[CountCheck, ...]
-    """Up to the first recorded compaction."""
+    """Up to the first recorded compaction, or the first cut that nobody recorded."""
+    cut_at: int
+    """The step at which the reported prompt fell though the recording only grew; 0 = nowhere."""
     usages: tuple[Usage | None, ...]
     """As reported, one a reply."""
     compactions: int
@@ -112,6 +116,7 @@ def script_of(log: Log, session_id: str) -> Script:
         calibration=learnt.state.calibration,
         unseen_tokens=learnt.unseen,
         checks=tuple(learnt.checks),
+        cut_at=learnt.cut_at,
         usages=tuple(reply.usage for reply in replies),
         compactions=sum(isinstance(event.fact, WindowOpened) for event in events),
         index=build(events),
@@ -134,8 +139,10 @@ class _Learning:
         self.drop_votes = drop_votes
         self.unseen = 0
         self.checks: list[CountCheck] = []
+        self.cut_at = 0
         self._is_first = True
         self._is_whole = True
+        self._reported = 0
 
     def error(self) -> float:
         return median(abs(check.error) for check in self.checks) if self.checks else 0.0
@@ -168,9 +175,14 @@ class _Learning:
             return
         if self._is_first:
             self._is_first = False
-            self.unseen = max(0, reply.usage.prompt - counted_tokens(self.state))
+            # Below zero where we count more of a recorded head than the provider does (a tool's schema as JSON).
+            self.unseen = max(-head_tokens(self.state), reply.usage.prompt - counted_tokens(self.state))
             self.state.head.unseen_tokens = self.unseen
+            self._reported = reply.usage.prompt
             return
+        if self._is_whole and reply.usage.prompt < _CUT * self._reported:
+            self._is_whole, self.cut_at = False, self.state.steps + 1
+        self._reported = reply.usage.prompt
         if self._is_whole:
             check = CountCheck(
                 step=self.state.steps + 1, counted=counted_tokens(self.state), reported=reply.usage.prompt
