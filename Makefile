@@ -13,6 +13,7 @@ SOURCES := pyproject.toml $(shell find src -type f -not -name '*.pyc')
 
 demo: $(VENV)/.demo
 	$(BIN)/transom demo --folder out/demo
+	@$(MAKE) --no-print-directory demo-replay
 
 demo-replay: $(VENV)/.demo
 	@mkdir -p out
