@@ -116,6 +116,7 @@ class Session:
         self._rendering = Rendering(rules.dialect)
         self._pin: Pin | None = None
         self._pin_seq = 0
+        self._hands_over = False
         self._tailed: tuple[int, Rules, str, int] | None = None
         self._scale = Scale(rules.counter)
 
@@ -153,6 +154,7 @@ class Session:
 
     def boundary(self, *, model_hands_over: bool = False) -> tuple[Event, ...]:
         """Decide, and append what was decided. Raises `OverBudget`."""
+        self._hands_over = model_hands_over
 
         def decide() -> tuple[Draft, ...]:
             facts = before_step(
@@ -176,6 +178,8 @@ class Session:
         made: list[Prepared] = []
 
         def decide() -> tuple[Draft, ...]:
+            if made:  # the race was lost: what another writer said is decided on too
+                self.boundary(model_hands_over=self._hands_over)
             prepared = self._prepare()
             made.append(prepared)
             return (Draft(fact=_sent(prepared), uuid=self.rules.ids(), at=self.rules.clock()),)

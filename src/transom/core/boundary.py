@@ -40,7 +40,7 @@ from transom.core.overlay import CUTS, Overlay, Plan, counted_tokens, head_token
 from transom.core.pairing import NO_RESULT
 from transom.core.policy import Policy
 from transom.core.state import NOTHING, Item, State, add_counts
-from transom.core.surface import FALLBACK_CHANCES, NEW_CONTEXT
+from transom.core.surface import FALLBACK_CHANCES, NEW_CONTEXT, NOTICE_TOKENS
 from transom.errors import OverBudget
 
 __all__ = ["before_step", "counted_tokens", "head_tokens", "prompt_tokens"]
@@ -108,9 +108,9 @@ class _Desk:
     def current(self) -> int:
         return self.window.tokens
 
-    def must_fit(self) -> bool:
+    def must_fit(self, more: int = 0) -> bool:
         """At the hard limit even what the model has not seen is cut, and the minimum gain is not asked for."""
-        return self.current() >= self.bounds.hard
+        return self.current() + more >= self.bounds.hard
 
     # -- the steps, in order
 
@@ -160,7 +160,7 @@ class _Desk:
             fallback_claimed=self.state.fallbacks >= FALLBACK_CHANCES and self.is_answered(),
         )
         # Nobody hands over in a replay, so the room that is kept for it may be used.
-        must = self.must_fit() or (action.kind == "rollover" and model_hands_over)
+        must = self.must_fit(NOTICE_TOKENS * model_hands_over) or (action.kind == "rollover" and model_hands_over)
         if self.has_opened or not (must or model_hands_over):
             return
         if must and policy.how == "fifo":

@@ -185,7 +185,9 @@ def handed_over(
     calls = [block for block in blocks if isinstance(block, ToolCall)]
     taken = [(index, block) for index, block in enumerate(blocks) if isinstance(block, ToolCall) and block.name == name]
     if taken and len(taken) == len(calls):
-        return frozenset(at for at in range(place, len(items)) if items[at].role in ("assistant", "tool")), []
+        behind = range(place + 1, len(items))
+        end = next((at for at in behind if items[at].role == "assistant"), len(items))  # a later reply is its own
+        return frozenset(at for at in range(place, end) if items[at].role in ("assistant", "tool")), []
     arguments = canonical({"taken": "see the handoff"}).decode()
     found = measure(arguments)
     shown = {"arguments": arguments, "tokens": found.tokens, "content": found.content}

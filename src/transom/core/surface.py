@@ -21,6 +21,7 @@ __all__ = [
     "GUIDANCE",
     "HOST_TOOLS",
     "NEW_CONTEXT",
+    "NOTICE_TOKENS",
     "Surface",
     "hosted",
     "is_spent",
@@ -30,6 +31,8 @@ __all__ = [
 ]
 
 NEW_CONTEXT = "new_context"
+NOTICE_TOKENS = 64
+"""What a reminder or a fallback notice costs at most: it is said only where the window still holds it."""
 FALLBACK_CHANCES = 3
 """Requests in the fallback stage before the host rolls over by code: guarded, forced, alone."""
 
