@@ -220,6 +220,57 @@ def test_a_read_larger_than_the_window_is_read_again_after_every_boundary() -> N
     assert {fact.verdict for fact in said(live, RequestSent)[1:]} == {"hit"}
 
 
+@pytest.mark.parametrize("policy", ["rollover", "gssc"])
+@pytest.mark.parametrize("share", [1.01, 3.0])
+def test_a_message_of_a_user_as_large_as_the_window_ends_the_session(share: float, policy: str) -> None:
+    """It is shown by its ends and its rules, in this window and the next ones, and read on page by page."""
+    rule = "You must never touch the folder legacy."
+    words = [f"line {number} of what was pasted" for number in range(int(8_000 * share / 8))]
+    middle = len(words) // 2
+    pasted = "\n".join((*words[:middle], rule, *words[middle:], "Count the lines, then read the pages."))
+    live = Live(
+        [
+            step("A part of it.", ("read_artifact", {"artifact_id": "{pasted}", "offset": 20_000})),
+            reading(30),
+            step("Done."),
+        ],
+        reactions=[step("", handoff(), when=FULL, times=3), step("Done.", when={"shown": "generation 2"})],
+        take={"pasted": r'read_artifact \{\\?"artifact_id\\?":\\?"(u\d+)'},
+        given=rules(policy, 8_000),
+        shelf=Shelf({"big": PAGE}),
+    )
+    event = live.user(pasted)
+    for _ in range(25):
+        live.step()
+    assert next((one.how, one.targets[0].seq) for one in said(live, BlockReplaced)) == ("offload", event.seq)
+    assert len(live.windows()) >= 2
+    assert b"characters 20,000 to" in live.provider.sent[1]
+    for sent in live.provider.sent:
+        assert wire(words[0])[1:-1] in sent
+        assert b"Count the lines, then read the pages." in sent
+        assert rule.encode() in sent
+    assert {fact.verdict for fact in said(live, RequestSent)} <= {"hit", "miss"}
+    assert max(fact.tokens for fact in said(live, RequestSent)) <= 7_000
+    stored = next(one.fact for one in live.events() if one.uuid == event.uuid)
+    assert stored.blocks[0].text == pasted  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("policy", ["rollover", "gssc"])
+@pytest.mark.parametrize("share", [1.01, 3.0])
+def test_a_result_as_large_as_the_window_ends_the_session(share: float, policy: str) -> None:
+    """Also where nothing is offloaded at admission and it enters the window first."""
+    shelf = Shelf({"huge": "".join(f"line {number} of it\n" for number in range(int(8_000 * share / 6)))})
+    given = rules(PLAIN, 8_000)
+    for live in (
+        Live([step("Look.", ("read", {"path": "huge"})), step("Done.")], given=rules(policy, 8_000), shelf=shelf),
+        Live([step("Look.", ("read", {"path": "huge"})), step("Done.")], given=given, shelf=shelf),
+    ):
+        live.user("Read it.")
+        live.run()
+        assert max(fact.tokens for fact in said(live, RequestSent)) <= 7_000
+        assert said(live, ModelReplied)[-1].blocks[0].text == "Done."
+
+
 # 9
 def test_the_window_refills_by_what_stands_in_it_before_anything_is_done() -> None:
     live = Live([step("Done.")], system="rule " * 9_000)

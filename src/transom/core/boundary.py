@@ -5,7 +5,7 @@ returns the facts to append, as one append, in this order:
 
 1. settle     a call without a result gets one from the host, so pairs stay whole (L10)
 2. dispose    user messages that a finished turn answered are closed; thoughts the provider drops then are dropped
-3. offload    results over the policy's threshold become references before they are ever sent
+3. offload    large results become references before they are ever sent, user messages that leave no room to work too
 4. declared   a rollover that a model asked for is committed, or refused (L4)
 5. compress   what the policy does at its moment: fifo, mask, state projection, rollover
 6. budget     remind, fall back, or roll over by code: no window outgrows the hard limit (all but `raw`'s)
@@ -40,21 +40,18 @@ from transom.core.overlay import CUTS, Overlay, Plan, counted_tokens, head_token
 from transom.core.pairing import NO_RESULT
 from transom.core.policy import Policy
 from transom.core.state import NOTHING, Item, State, add_counts
-from transom.core.surface import FALLBACK_CHANCES, NEW_CONTEXT, NOTICE_TOKENS
+from transom.core.surface import FALLBACK_CHANCES, NEW_CONTEXT, NOTICE_TOKENS, fallback_notice, hosted, reminder_notice
 from transom.errors import OverBudget
 
 __all__ = ["before_step", "counted_tokens", "head_tokens", "prompt_tokens"]
 
 _MIN_SEED = 300
-"""o200k tokens: anchors, handoff frame and a few lines of state; a seed never gets less room."""
+"""o200k tokens: anchors, handoff frame and some state; a seed never gets less room."""
+_WORDS_SHARE = 0.75
+"""Of the hard limit: head and user's words may fill a window this far (source document 004 reserves a quarter)."""
 _STORM = 6
-"""Windows in a row that were full again after one result or none: recorded storms were hundreds of boundaries long and
-did no work, while a large result on its own fills one window or two."""
-_FALLBACK = (
-    "[host] This window is full. The only call accepted now is new_context: hand over.",
-    "[host] The window is full and was not handed over. Your next call is new_context.",
-    "[host] Last request of this window: call new_context, or the host opens the next window without your words.",
-)
+"""Windows in a row that were full again after one result or none: recorded storms were hundreds of boundaries long,
+while a large result on its own fills one window or two."""
 _DROPPED = "[host] Older messages were dropped from this window; recall finds them by their words."
 
 
@@ -80,6 +77,7 @@ def before_step(
     if policy.how == "recorded":
         return tuple(desk.facts)
     desk.offload()
+    desk.abridge()
     if policy.when != "never" or state.intent is not None:
         desk.budget(model_hands_over)
     return tuple(desk.facts)
@@ -141,6 +139,12 @@ class _Desk:
             fresh = [item for item in self.items[self.state.window.sent :] if item.role in ("tool", "host")]
             self.replace("offload", [found for item in fresh for found in gssc.offload(item, above, self.measure)])
 
+    def abridge(self) -> None:
+        """Where the user's words leave no room to work, the longest are shown by their ends; a host's tool reads on."""
+        most = int(_WORDS_SHARE * self.bounds.hard)
+        if self.current() > most and hosted(self.state):
+            self.replace("offload", self.window.abridged(most))
+
     def budget(self, model_hands_over: bool) -> None:
         policy = self.policy
         self.is_live = model_hands_over
@@ -168,13 +172,9 @@ class _Desk:
         elif must:
             self.rollover("hard-limit")
         elif action.kind == "remind":
-            self.say(
-                "reminder",
-                f"[host] About {action.remaining:,} tokens are left in this window. Finish the step at hand, then call "
-                "new_context with a handoff.",
-            )
+            self.say("reminder", reminder_notice(action.remaining))
         elif action.kind == "fallback" and self.is_answered():
-            self.say("fallback", _FALLBACK[min(self.state.fallbacks, len(_FALLBACK) - 1)])
+            self.say("fallback", fallback_notice(self.state))
 
     def is_answered(self) -> bool:
         """The newest fallback notice, if there is one, has been in a request."""
@@ -391,7 +391,7 @@ class _Desk:
         self.has_opened = True
 
     def break_storm(self, tokens: int) -> None:
-        """Stop a live session whose windows are full before anything is done in them (L11); its user goes on."""
+        """Stop a live session whose windows are full before anything is done in them (L11)."""
         if self.state.crowded >= _STORM:
             raise OverBudget(
                 f"boundary storm: {self.state.crowded} windows in a row were full after one result or none, and the "

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import islice
+from itertools import accumulate, islice
 
 import msgspec
 
@@ -19,11 +19,11 @@ from transom.core.block import Block, Image, Measure, Text, Thought, ToolCall, T
 from transom.core.canon import canonical, plain_text
 from transom.core.event import Replacement
 from transom.core.handoff import escape_tags
-from transom.core.literals import error_lines
+from transom.core.literals import constraints, error_lines
 from transom.core.policy import Policy
-from transom.core.state import Item, State
+from transom.core.state import Item, State, Words
 
-__all__ = ["elide", "handed_over", "masks", "newest", "offload", "prunes", "tail"]
+__all__ = ["abridge", "elide", "handed_over", "masks", "newest", "offload", "prunes", "tail"]
 
 _EDGE_LINES = 6
 _EDGE_CHARS = 400
@@ -128,6 +128,37 @@ def _stub(item: Item, block: ToolResultRaw, measure: _Measure) -> ToolResultRef:
     )
     found = measure(text)
     return ToolResultRef(text=text, size=size, tokens=found.tokens, content=found.content)
+
+
+def abridge(words: Words, edge: int, measure: _Measure) -> list[Replacement]:
+    """Long texts of a user message as their first and last `edge` characters, with as many of the rules between them.
+    The whole message is an artifact; what is not shown is counted."""
+    found = []
+    for index, block in enumerate(words.blocks):
+        if isinstance(block, Text) and len(block.text) > 4 * edge:
+            text = _abridged(words.uuid, block.text, edge)
+            made = measure(text)
+            if made.tokens < block.tokens:
+                shown = Text(text=text, tokens=made.tokens, content=made.content)
+                found.append(Replacement(seq=words.seq, index=index, block=shown))
+    return found
+
+
+def _abridged(uuid: str, text: str, edge: int) -> str:
+    between = text[edge:-edge]
+    rules = constraints(between)
+    sizes = accumulate(len(rule) + 3 for rule in rules)
+    shown = [f"- {rule}" for rule, size in zip(rules, sizes, strict=True) if size <= edge]
+    call = canonical({"artifact_id": uuid, "offset": edge}).decode()
+    return "\n".join(
+        (
+            text[:edge],
+            f"[host] {len(between):,} characters of this user message are left out here; read_artifact {call} reads on",
+            *((f"[host] {len(shown)} of the {len(rules)} rules in them:", *shown) if rules else ()),
+            "[host] the end of the message:",
+            text[-edge:],
+        )
+    )
 
 
 def masks(items: Iterable[Item], measure: _Measure) -> list[Replacement]:

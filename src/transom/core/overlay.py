@@ -25,6 +25,8 @@ CUTS: tuple[How, ...] = ("prune", "offload")
 _WORTH_CUTTING = 600
 """Tokens: a smaller message is hardly smaller as a reference (a stub is up to about 300), and is cut only if the window
 would not fit at all."""
+_LEAST_EDGE = 400
+"""Characters shown of each end of a long user message; an eighth of the hard limit where that is more."""
 _ROOM_AFTER = 0.9
 """A new window is made smaller until it fits this share of the base limit, so the next step does not roll again."""
 
@@ -73,6 +75,7 @@ class Overlay:
         self.fixed = head_tokens(state) + tail_tokens
         self._tail = tail_tokens
         self._hard = bounds.hard
+        self._measure = measure
         self.room = int(bounds.base * _ROOM_AFTER)
         self._state = state
         self._counts = state.window.counts
@@ -119,6 +122,24 @@ class Overlay:
         for how, targets in rewrites:
             counts = self._overlay(how, targets, counts, trial)
         return self._window(counts)
+
+    def abridged(self, most: int) -> list[Replacement]:
+        """What to show of the user's messages, the longest first, so that all of them and the head are at most `most`
+        tokens, if that is enough."""
+        said = [words for words in self._state.words if words.seq in self._state.window.place]
+        counts = NOTHING
+        for words in said:
+            counts = add_counts(counts, words.counts)
+        found: list[Replacement] = []
+        for words in sorted(said, key=lambda words: -sum(words.counts)):
+            if self.size(counts, len(said)) <= most:
+                break
+            shorter = gssc.abridge(words, max(_LEAST_EDGE, self._hard // 8), self._measure)
+            for target in shorter:
+                counts = add_counts(counts, counts_of((words.blocks[target.index],)), -1)
+                counts = add_counts(counts, counts_of((target.block,) if target.block else ()))
+            found.extend(shorter)
+        return found
 
     def plan(
         self, first: Sequence[Item], seeds: tuple[Seed, ...], kept: Sequence[int], *, must_fit: bool = True

@@ -23,8 +23,10 @@ __all__ = [
     "NEW_CONTEXT",
     "NOTICE_TOKENS",
     "Surface",
+    "fallback_notice",
     "hosted",
     "is_spent",
+    "reminder_notice",
     "spent_refusal",
     "surface",
     "withheld_refusal",
@@ -76,7 +78,8 @@ HOST_TOOLS: tuple[Tool, ...] = (
     ),
     Tool(
         name="read_artifact",
-        description="Read on in a result that was offloaded: a page of it from an offset in characters.",
+        description="Read on in a result or a user message that was offloaded: a page of it from an offset in "
+        "characters.",
         schema='{"type":"object","properties":{"artifact_id":{"type":"string"},"offset":{"type":"integer"}},'
         '"required":["artifact_id"]}',
     ),
@@ -109,6 +112,11 @@ class Surface:
 
 
 _OPEN = Surface()
+_FALLBACK = (
+    "[host] This window is full. The only call accepted now is new_context: hand over.",
+    "[host] The window is full and was not handed over. Your next call is new_context.",
+    "[host] Last request of this window: call new_context, or the host opens the next window without your words.",
+)
 _NAMES = frozenset(tool.name for tool in HOST_TOOLS)
 
 
@@ -125,6 +133,18 @@ def surface(state: State) -> Surface:
     forced = NEW_CONTEXT if state.fallbacks > 1 else ""
     others = frozenset(tool.name for tool in state.head.tools) - allowed if state.fallbacks > 2 else frozenset[str]()
     return Surface(allowed=allowed, forced=forced, withheld=others)
+
+
+def reminder_notice(remaining: int) -> str:
+    return (
+        f"[host] About {remaining:,} tokens are left in this window. Finish the step at hand, then call {NEW_CONTEXT} "
+        "with a handoff."
+    )
+
+
+def fallback_notice(state: State) -> str:
+    """What a model is told at its next chance to hand over, each time more plainly."""
+    return _FALLBACK[min(state.fallbacks, len(_FALLBACK) - 1)]
 
 
 def withheld_refusal(name: str) -> str:
