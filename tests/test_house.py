@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+import transom
+
 ROOT = Path(__file__).resolve().parents[1]
 SRC = ROOT / "src" / "transom"
 # What lies in data/ is handed out and not imported: the demo's repository is a stranger's.
@@ -231,6 +233,8 @@ def test_all_is_true_and_sorted(module: str) -> None:
         return
     assert names == sorted(set(names), key=export_key), f"{module}: __all__ is not sorted"
     missing = set(names) - set(known)
+    if module == "__init__.py":  # loaded when it is asked for
+        missing = {name for name in missing if not hasattr(transom, name)}
     assert not missing, f"{module}: __all__ names what is not there: {missing}"
     public = {name for name, required in known.items() if required and not name.startswith("_")}
     public -= handed_out(tree, names)

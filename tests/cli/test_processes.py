@@ -78,3 +78,9 @@ def test_a_piped_command_is_plain_and_a_closed_pipe_is_no_error(tmp_path: Path) 
     assert shown.stdout.startswith("the window of claude-code:")
     assert "Traceback" not in shown.stderr
     assert "Exception" not in shown.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["resume", "--help"]])
+def test_help_loads_nothing_of_the_kernel(arguments: list[str]) -> None:
+    code = f"import sys; from transom.cli import main; main({arguments}); sys.exit('transom.session' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
