@@ -31,6 +31,7 @@ from transom.adapters.provider_writing import (
     string,
     wire_call_id,
     word_text,
+    written_array,
     written_object,
 )
 from transom.core.block import Block, Image, Opaque, Text, Thought, ToolCall, ToolResultRaw, ToolResultRef
@@ -165,13 +166,13 @@ def _body(extra: dict[str, bytes], is_streamed: bool, request: Outgoing) -> byte
     messages = [*_mark_body(list(wire.body[: wire.messages])), *([wire.tail] if wire.tail else [])]
     fields = {"model": string(request.model), "max_tokens": b"%d" % request.max_output_tokens, **extra}
     if tools:
-        fields["tools"] = b"[%b]" % b",".join(tools)
+        fields["tools"] = written_array(tools)
     if request.forced_tool:
         fields.pop("thinking", None)  # the API refuses a forced tool beside it
         fields["tool_choice"] = b'{"type":"tool","name":%b}' % string(request.forced_tool)
     if system:
-        fields["system"] = b"[%b]" % b",".join(system)
-    fields["messages"] = b"[%b]" % b",".join(messages)
+        fields["system"] = written_array(system)
+    fields["messages"] = written_array(messages)
     if is_streamed:
         fields["stream"] = b"true"
     return written_object(fields)
@@ -186,7 +187,7 @@ def _mark_body(messages: list[bytes]) -> list[bytes]:
     """The messages with marks on the first, the last stable and the last of them."""
     takes = _takers(messages)
     chosen = {next(takes, -1)}
-    replied = max((place for place, data in enumerate(messages) if _is_reply(data)), default=0)
+    replied = next((place for place in reversed(range(len(messages))) if _is_reply(messages[place])), 0)
     chosen.add(next((place for place in _takers(messages, replied) if not _is_reply(messages[place])), -1))
     if messages and _takes_mark(messages[0]):
         chosen.add(0)

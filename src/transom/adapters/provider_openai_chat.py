@@ -26,6 +26,7 @@ from transom.adapters.provider_writing import (
     system_text,
     wire_call_id,
     word_text,
+    written_array,
     written_object,
 )
 from transom.core.block import Image, Opaque, Thought, ToolCall
@@ -155,13 +156,13 @@ def _body(extra: dict[str, bytes], is_streamed: bool, is_openai: bool, request: 
     if is_openai and wire.messages:
         fields["prompt_cache_key"] = b'"%b"' % wire.rolling[1].hex()[:32].encode()
     if tools := offered_tools(request):
-        fields["tools"] = b"[%b]" % b",".join(tools)
+        fields["tools"] = written_array(tools)
     if request.forced_tool:
         fields["tool_choice"] = b'{"type":"function","function":{"name":%b}}' % string(request.forced_tool)
     system = system_text(request)
     opening = [b'{"role":"system","content":%b}' % system] if system else []
     messages = [*opening, *wire.body[: wire.messages], *([wire.tail] if wire.tail else [])]
-    fields["messages"] = b"[%b]" % b",".join(messages)
+    fields["messages"] = written_array(messages)
     if is_streamed:
         fields["stream"] = b"true"
         fields["stream_options"] = b'{"include_usage":true}'

@@ -25,6 +25,7 @@ from transom.adapters.provider_writing import (
     system_text,
     wire_call_id,
     word_text,
+    written_array,
     written_object,
 )
 from transom.core.block import Block, Image, Opaque, Thought, ToolCall
@@ -147,12 +148,12 @@ def _body(extra: dict[str, bytes], is_streamed: bool, request: Outgoing) -> byte
         # The first message stands in every window, so every window of a session is sent to the same cache.
         fields["prompt_cache_key"] = b'"%b"' % wire.rolling[1].hex()[:32].encode()
     if tools := offered_tools(request):
-        fields["tools"] = b"[%b]" % b",".join(tools)
+        fields["tools"] = written_array(tools)
     if request.forced_tool:
         fields["tool_choice"] = b'{"type":"function","name":%b}' % string(request.forced_tool)
     if system := system_text(request):
         fields["instructions"] = system
-    fields["input"] = b"[%b]" % b",".join([*wire.body[: wire.messages], *([wire.tail] if wire.tail else [])])
+    fields["input"] = written_array([*wire.body[: wire.messages], *([wire.tail] if wire.tail else [])])
     if is_streamed:
         fields["stream"] = b"true"
     return written_object(fields)
