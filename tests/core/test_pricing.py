@@ -1,4 +1,4 @@
-"""Prices and the provider's cache: what a request costs, and what should have been read back."""
+"""Prices: what a request costs, and which entry of the table is a model's."""
 
 from __future__ import annotations
 
@@ -13,23 +13,13 @@ from transom.core.pricing import (
     Price,
     PriceTable,
     choose_price,
-    expected_cached,
     find_price,
     request_cost,
     usage_cost,
 )
 from transom.errors import BadInput
 
-rules_ = st.builds(
-    CacheRules,
-    min_prefix_tokens=st.sampled_from([0, 512, 1024, 4096]),
-    granularity_tokens=st.sampled_from([1, 64, 128]),
-    ttl_seconds=st.sampled_from([0, 300, 3600]),
-    breakpoints=st.integers(0, 4),
-    lookback_blocks=st.sampled_from([0, 20]),
-)
-ANTHROPIC = CacheRules(min_prefix_tokens=1024, ttl_seconds=300, breakpoints=4, lookback_blocks=20)
-OPENAI = CacheRules(min_prefix_tokens=1024, granularity_tokens=128, ttl_seconds=300)
+ANTHROPIC = CacheRules(serves="marks", min_prefix_tokens=1024, ttl_seconds=300, long_ttl_seconds=3600)
 
 
 def _price(name: str = "sonnet", models: tuple[str, ...] = ("*sonnet*",)) -> Price:
@@ -73,6 +63,8 @@ def test_reported_usage_is_priced_part_by_part() -> None:
 def test_the_one_hour_cache_writes_dearer_and_lives_longer() -> None:
     price = _price().one_hour()
     assert (price.name, price.write, price.w, price.rules.ttl_seconds) == ("sonnet@1h", 6.0, 2.0, 3600)
+    rules = msgspec.structs.replace(ANTHROPIC, ttl_seconds=7200, long_ttl_seconds=0)
+    assert msgspec.structs.replace(_price(), rules=rules).one_hour().rules.ttl_seconds == 7200
 
 
 def test_the_first_matching_entry_is_a_models_price() -> None:
@@ -91,41 +83,6 @@ def test_a_price_is_chosen_by_its_name_or_a_models() -> None:
         choose_price(TABLE, "sonet")
 
 
-def test_what_the_cache_keeps_follows_its_rules() -> None:
-    assert expected_cached(ANTHROPIC, kept=50_000, gap=300) == 50_000
-    assert expected_cached(ANTHROPIC, kept=50_000, gap=301) == 0
-    assert expected_cached(ANTHROPIC, kept=1023, gap=1) == 0
-    assert expected_cached(ANTHROPIC, kept=1024, gap=1) == 1024
-    assert expected_cached(OPENAI, kept=1300, gap=1) == 1280
-    assert expected_cached(CacheRules(), kept=7, gap=10**9) == 7
-
-
-def test_a_step_longer_than_the_marks_reach_finds_only_the_head() -> None:
-    for blocks, cached in ((60, 50_000), (61, 12_000)):
-        assert expected_cached(ANTHROPIC, kept=50_000, gap=1, head=12_000, appended_blocks=blocks) == cached
-    assert expected_cached(OPENAI, kept=51_200, gap=1, head=12_000, appended_blocks=500) == 51_200
-
-
-@given(
-    rules=rules_,
-    kept=st.integers(0, 10**6),
-    more=st.integers(0, 10**6),
-    gap=st.floats(0, 10_000),
-    head_and_blocks=st.tuples(st.integers(0, 10**5), st.integers(0, 200)),
-)
-def test_the_cache_never_serves_more_than_was_sent_and_never_less_for_more(
-    rules: CacheRules, kept: int, more: int, gap: float, head_and_blocks: tuple[int, int]
-) -> None:
-    head, blocks = head_and_blocks
-    less = expected_cached(rules, kept=kept, gap=gap, head=head, appended_blocks=blocks)
-    assert 0 <= less <= kept
-    assert less % rules.granularity_tokens == 0
-    assert less == 0 or less >= rules.min_prefix_tokens - rules.granularity_tokens
-    assert expected_cached(rules, kept=kept + more, gap=gap, head=head, appended_blocks=blocks) >= less
-    assert expected_cached(rules, kept=kept, gap=gap + 1, head=head, appended_blocks=blocks) <= less
-    assert expected_cached(rules, kept=kept, gap=gap, head=head, appended_blocks=blocks + 1) <= less
-
-
 @given(prompt=st.integers(0, 10**6), share=st.floats(0, 1), output=st.integers(0, 10**5))
 def test_a_warmer_cache_never_costs_more(prompt: int, share: float, output: int) -> None:
     cached = round(prompt * share)
@@ -139,3 +96,5 @@ def test_a_warmer_cache_never_costs_more(prompt: int, share: float, output: int)
 def test_rules_read_from_a_file_are_checked() -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({"granularity_tokens": 0}, CacheRules)
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"serves": "everything"}, CacheRules)

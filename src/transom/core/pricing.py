@@ -1,19 +1,15 @@
-"""What a request costs, and what a provider's cache should have kept of it.
+"""What a request costs, and the rules of a provider's cache (`cachesim` plays them).
 
 Prices are US dollars per million tokens; the cost model speaks in prices relative to plain input, `r` (cached
 read), `w` (cache write), `k` (output). Where writing is free a written token costs what a plain one does (`w = 1`).
 Every price is dated and says its source; `assumed` marks one that stands in for a price nobody published. The table
 itself is data (`transom/data/prices.toml`).
-
-A cache serves the unchanged start of a prompt if it is long enough, in steps of the granularity, while it is warm.
-Anthropic's looks for it at no more than `breakpoints` marked places and `lookback_blocks` content blocks before each:
-a step that appends more blocks than the marks can bridge finds only the head, which has a mark of its own.
 """
 
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -25,7 +21,6 @@ __all__ = [
     "Price",
     "PriceTable",
     "choose_price",
-    "expected_cached",
     "find_price",
     "request_cost",
     "usage_cost",
@@ -38,16 +33,23 @@ _ONE_HOUR = "@1h"
 class CacheRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Of one provider's prompt cache."""
 
+    serves: Literal["prefix", "marks", "ends", "units"] = "prefix"
+    """What a later request can read: any start of an earlier one; its start up to a mark; the whole of it; or the whole
+    of what was stored, which is its end, the end of its answer and where it parted from the one before."""
     min_prefix_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
     """A shorter prefix is not cached, silently."""
     granularity_tokens: Annotated[int, msgspec.Meta(ge=1)] = 1
     """What is cached is rounded down to a multiple."""
     ttl_seconds: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Idle time it surely survives; 0: it does not expire within a session."""
+    """Idle time it surely survives, counted from the last read; 0: it does not expire within a session."""
+    long_ttl_seconds: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """The same where the dearer, longer cache was asked for; 0: there is none."""
     breakpoints: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Marks a request may carry; 0: none needed."""
+    """Marks a request may carry (`marks`), or ends that are looked at (`ends`); 0: no limit."""
     lookback_blocks: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Content blocks before a mark in which an earlier end is found; 0: no limit."""
+    """Content blocks before a mark in which an earlier one is found; 0: no limit."""
+    keeps_output: bool = False
+    """An answer that is sent back as it came is read like the prompt before it."""
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +89,9 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
 
     def one_hour(self) -> Price:
         """The same model when the client asks for the long cache."""
-        rules = msgspec.structs.replace(self.rules, ttl_seconds=3600)
+        rules = msgspec.structs.replace(
+            self.rules, ttl_seconds=max(self.rules.ttl_seconds, self.rules.long_ttl_seconds)
+        )
         return msgspec.structs.replace(self, name=self.name + _ONE_HOUR, write=self.write_1h, rules=rules)
 
 
@@ -135,20 +139,3 @@ def usage_cost(price: Price, usage: Usage) -> float:
         + usage.written_1h * price.write_1h
         + usage.output * price.output
     ) / _MILLION
-
-
-def expected_cached(rules: CacheRules, *, kept: int, gap: float, head: int = 0, appended_blocks: int = 0) -> int:
-    """Tokens the provider should read from its cache.
-
-    `kept`: tokens of the start of this prompt that are the same as in the request before (the head included);
-    `gap`: seconds since that request; `head`: tokens of the unchanged head, which has its own breakpoint;
-    `appended_blocks`: content blocks behind the kept ones. Never more than `kept`.
-    """
-    if rules.ttl_seconds and gap > rules.ttl_seconds:
-        return 0
-    reach = rules.lookback_blocks * max(1, rules.breakpoints - 1)
-    if reach and appended_blocks > reach:
-        kept = min(kept, head)
-    if kept < rules.min_prefix_tokens:
-        return 0
-    return kept - kept % rules.granularity_tokens

@@ -2,6 +2,9 @@
 
 Cost follows the cost model: what the provider's rules keep is read, the rest of head and body is written, the tail,
 which stands behind the last cache mark, is plain input. Money is in the prices of the chosen entry.
+
+The kernel marks where the requests before ended (`core.breakpoints`), so an arm's kept bytes are found as if every
+start of a prompt were remembered; a rewrite inside a window may lose one step more than that.
 """
 
 from __future__ import annotations
@@ -10,8 +13,11 @@ from collections import Counter as Tally
 from collections.abc import Sequence
 from itertools import accumulate
 
+import msgspec
+
+from transom.core.cachesim import Cache, Sent
 from transom.core.event import Usage
-from transom.core.pricing import Price, expected_cached, request_cost, usage_cost
+from transom.core.pricing import Price, request_cost, usage_cost
 from transom.lab.arms import Arm, Step
 from transom.lab.figures import ConstraintsVerbatim, HandleRecall, Mark, Recorded, Result, Run, Series
 from transom.lab.recall import RECALL_TOKENS
@@ -67,15 +73,13 @@ def run_of(script: Script, arm: Arm, price: Price, *, context_limit: int, second
 
 def cached_by_step(steps: Sequence[Step], price: Price) -> list[int]:
     """Tokens the provider's rules say are read from its cache, per request."""
-    return [
-        min(
-            step.tokens,
-            expected_cached(
-                price.rules, kept=step.kept, gap=step.gap_ms / 1000, head=step.head, appended_blocks=step.blocks
-            ),
-        )
-        for step in steps
-    ]
+    rules = price.rules
+    cache = Cache(msgspec.structs.replace(rules, serves="prefix") if rules.serves == "marks" else rules)
+    now, found = 0.0, []
+    for step in steps:
+        now += step.gap_ms / 1000
+        found.append(cache.send(Sent(at=now, tokens=step.tokens, kept=step.kept)).read)
+    return found
 
 
 def recorded_figures(script: Script, price: Price) -> Recorded:
