@@ -44,7 +44,7 @@ ALLOWED = {
     "live": _INNER | _DRIVERS | {"adapters"},
     "lab": _INNER | _DRIVERS | {"testing"},
     "viewer": _INNER | _DRIVERS,
-    "gateway": _INNER | _DRIVERS,
+    "gateway": _INNER | _DRIVERS | {"adapters", "importers"},
     "mcp": _INNER | _DRIVERS,
     "integrations": _INNER | _DRIVERS,
     "cli": _INNER | _DRIVERS | _EDGES,

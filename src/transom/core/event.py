@@ -27,6 +27,7 @@ __all__ = [
     "Disposition",
     "Draft",
     "Effect",
+    "EpochCause",
     "EpochOpened",
     "Event",
     "Fact",
@@ -80,6 +81,16 @@ Provenance = Literal["user", "model", "tool", "host", "operator"]
 Effect = Literal["none", "read", "write", "external"]
 Disposition = Literal["open", "answered", "superseded"]
 How = Literal["offload", "mask", "prune", "redact"]
+EpochCause = Literal[
+    "initial",
+    "change:model",
+    "change:provider",
+    "change:tools",
+    "change:system",
+    "change:params",
+    "change:mode",
+    "resume",
+]
 WindowCause = Literal[
     "model", "hard-limit", "cost", "task", "overflow", "operator", "watermark", "fifo", "checkpoint", "recorded"
 ]
@@ -263,6 +274,9 @@ class UserSaid(_Fact, frozen=True, kw_only=True, tag="user_said"):
 
     blocks: tuple[Block, ...]
     by: Literal["user", "operator"] = "user"
+    wire: str = ""
+    """What stood for it in a client's request, raw JSON text, where that does not follow from the blocks (also below):
+    the gateway shows it while no block is replaced."""
 
 
 class ModelReplied(_Fact, frozen=True, kw_only=True, tag="model_replied"):
@@ -274,6 +288,7 @@ class ModelReplied(_Fact, frozen=True, kw_only=True, tag="model_replied"):
     """The provider's own word; `error` and `aborted` for replies that broke off."""
     usage: Usage | None = None
     response_id: str = ""
+    wire: str = ""
 
 
 class ToolReturned(_Fact, frozen=True, kw_only=True, tag="tool_returned"):
@@ -287,6 +302,7 @@ class ToolReturned(_Fact, frozen=True, kw_only=True, tag="tool_returned"):
     exit_code: int | None = None
     by: Literal["tool", "host"] = "tool"
     """`host` closed a call that has no result (interrupted, or never recorded), so that pairs stay whole (L10)."""
+    wire: str = ""
 
 
 class ToolDispatched(_Fact, frozen=True, kw_only=True, tag="tool_dispatched"):
@@ -307,6 +323,7 @@ class HostSaid(_Fact, frozen=True, kw_only=True, tag="host_said"):
 
     kind: Literal["injected", "reminder", "fallback", "context", "gap", "recall", "refusal", "continue"]
     blocks: tuple[Block, ...]
+    wire: str = ""
 
 
 # -- head
@@ -319,7 +336,7 @@ class EpochOpened(_Fact, frozen=True, kw_only=True, tag="epoch_opened"):
     tools: tuple[Tool, ...] = ()
     unseen_tokens: int = 0
     """Tokens of a head the recording does not hold (system prompt and tools of most clients)."""
-    reason: str = "initial"
+    reason: EpochCause = "initial"
 
 
 class SectionChanged(_Fact, frozen=True, kw_only=True, tag="section_changed"):
@@ -420,7 +437,11 @@ class RequestSent(_Fact, frozen=True, kw_only=True, tag="request_sent"):
     tokens: int = 0
     """Estimated prompt tokens in the model's own tokens."""
     cached_tokens: int = 0
-    """What the provider's rules say should be read from the cache."""
+    """Not filled: what the provider's rules say is read follows from the log (`core.ledger`)."""
+    provider: str = ""
+    model: str = ""
+    fields: str = ""
+    """Who is asked, and a digest of the request fields the messages are cached under: a change is a named miss."""
 
 
 class RequestFailed(_Fact, frozen=True, kw_only=True, tag="request_failed"):

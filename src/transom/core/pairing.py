@@ -84,6 +84,7 @@ def stray(item: Item) -> Item:
         counts=add_counts(item.counts, counts_of((note,))),
         call_id="",
         is_error=False,
+        wire="",
     )
 
 

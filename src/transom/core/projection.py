@@ -145,13 +145,8 @@ def _opened(state: State, event: Event, fact: SessionOpened) -> None:
 
 
 def _epoch(state: State, fact: EpochOpened) -> None:
-    state.head = Head(
-        sections=fact.sections,
-        tools=fact.tools,
-        unseen_tokens=fact.unseen_tokens,
-        epoch=state.head.epoch + 1,
-        changes={},
-    )
+    epoch = state.head.epoch + 1
+    state.head = Head(sections=fact.sections, tools=fact.tools, unseen_tokens=fact.unseen_tokens, epoch=epoch)
     state.known_prompt = 0
     _declare(state, "change:system" if fact.reason == "initial" else fact.reason)
 
@@ -204,7 +199,7 @@ def _declare(state: State, reason: str) -> None:
         state.declared.append(reason)
 
 
-def _item(state: State, event: Event, role: Role, blocks: tuple[Block, ...]) -> Item:
+def _item(state: State, event: Event, role: Role, blocks: tuple[Block, ...], wire: str) -> Item:
     return Item(
         seq=event.seq,
         uuid=event.uuid,
@@ -213,11 +208,12 @@ def _item(state: State, event: Event, role: Role, blocks: tuple[Block, ...]) -> 
         turn=state.turn,
         step=state.steps,
         counts=counts_of(blocks),
+        wire=wire,
     )
 
 
 def _user(state: State, event: Event, fact: UserSaid) -> None:
-    item = _item(state, event, "user", fact.blocks)
+    item = _item(state, event, "user", fact.blocks, fact.wire)
     _said(state, item)
     state.crowded = 0
     rules = _constraints(fact.blocks)
@@ -229,7 +225,7 @@ def _constraints(blocks: tuple[Block, ...]) -> tuple[str, ...]:
 
 
 def _host(state: State, event: Event, fact: HostSaid) -> None:
-    _said(state, _item(state, event, "host", fact.blocks))
+    _said(state, _item(state, event, "host", fact.blocks, fact.wire))
     state.reminder_claimed = state.reminder_claimed or fact.kind == "reminder"
     if fact.kind == "fallback":
         state.fallbacks += 1
@@ -249,7 +245,7 @@ def _reply(state: State, event: Event, fact: ModelReplied) -> None:
     for call_id in state.window.calls:
         _push(state, closed(call_id, turn=state.turn, step=state.steps))
     blocks = distinct(fact.blocks)
-    item = _item(state, event, "assistant", blocks)
+    item = _item(state, event, "assistant", blocks, fact.wire if blocks == fact.blocks else "")
     if fact.model and fact.model != state.model:
         state.model, state.known_prompt = fact.model, 0
         state.calibration = calibration_for(fact.model)
@@ -285,6 +281,7 @@ def _result(state: State, event: Event, fact: ToolReturned) -> None:
         counts=counts_of(fact.blocks),
         call_id=call_id,
         is_error=fact.is_error,
+        wire=fact.wire,
     )
     _push(state, item if call else stray(item))
     if call is None:

@@ -81,6 +81,8 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     call_id: str = ""
     is_error: bool = False
     of: int = 0
+    wire: str = ""
+    """As `UserSaid.wire`."""
 
 
 class Head(msgspec.Struct, kw_only=True):
@@ -226,7 +228,7 @@ def replaced(item: Item, target: Replacement, how: How) -> Item:
     counts = add_counts(add_counts(item.counts, counts_of(item.blocks), -1), counts_of(blocks))
     if how == "prune":
         counts = (*counts[:4], 0)
-    return msgspec.structs.replace(item, blocks=blocks, counts=counts)
+    return msgspec.structs.replace(item, blocks=blocks, counts=counts, wire="")
 
 
 def folded(text: str) -> str:

@@ -1,0 +1,145 @@
+"""A face: all that the gateway has to know of one wire API. Data and pure code; nothing here touches the network.
+
+A client resends its whole history with every request, as a list of *elements* (messages, or input items). A face reads
+a request into a `Call`, says what an element is (its facts, and the digest by which it is known again), writes a
+request for upstream, and takes the host's own calls out of an answer while it streams (`Splice`).
+
+What a client sent goes upstream as it came while nothing of it was replaced. An item whose bytes do not follow from
+its blocks (a field or a block that nobody here knows) carries them in `wire`; the face's dialect shows these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from transom.adapters.provider_errors import Failure
+from transom.core.event import Fact, Section, Tool
+from transom.core.wire import Dialect
+from transom.ports import Blobs, Reply
+
+__all__ = ["Call", "Face", "Speaker", "Splice"]
+
+Speaker = Literal["user", "assistant", "tool", "host"]
+"""Who an element is of. `host`: what a client injects in the name of the system."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One request of a client. `fields` are the top-level fields in the client's order, as raw JSON; `elements` the
+    members of its history as raw JSON, of which the first `lead` belong to the head (system and developer messages,
+    tools that stand in the list) and are never moved or dropped."""
+
+    body: bytes
+    fields: Mapping[str, bytes]
+    elements: tuple[bytes, ...]
+    lead: int
+    model: str
+    is_streamed: bool
+    max_output_tokens: int
+    """0: not said."""
+    has_tools: bool
+    previous: str = ""
+    """The response that the elements continue, where the server keeps the history; they are then only what is new."""
+
+
+class Splice(Protocol):
+    """One answer to the client, made of one answer from upstream or of several, one after the other."""
+
+    def start(self, takes: Callable[[str], bool]) -> None:
+        """Another answer from upstream begins. Calls whose tool's name `takes` are the host's: the client never sees
+        them."""
+        ...
+
+    def feed(self, data: bytes) -> bytes:
+        """The next bytes of a stream, cut anywhere; what of them goes to the client now: whole events, unknown ones
+        too, byte for byte where nothing has to be changed. The events that end an answer are held until `end`."""
+        ...
+
+    def whole(self, data: bytes) -> None:
+        """An answer that came in one piece. Raises `msgspec.DecodeError` if it is none."""
+        ...
+
+    @property
+    def answer(self) -> Reply | Failure | None:
+        """The answer from upstream at hand, the host's calls in it: None until its own end was seen."""
+        ...
+
+    def end(self) -> bytes:
+        """The rest of the client's answer: the closing events, or all of it if it did not stream. Its usage has the
+        prompt of the last request that went upstream, and the output of all of them."""
+        ...
+
+    def failed(self, message: str) -> bytes:
+        """The rest of a stream that can not be ended well, as the API's own error event."""
+        ...
+
+
+class Face(Protocol):
+    """One wire API."""
+
+    @property
+    def name(self) -> str:
+        """`anthropic`, `openai_chat` or `openai_responses`."""
+        ...
+
+    @property
+    def dialect(self) -> Dialect:
+        """How the kernel's items look on the wire; an item's own `wire` before a rendering of its blocks."""
+        ...
+
+    def call(self, body: bytes) -> Call:
+        """Read a request; only its outline is parsed, elements stay bytes. Raises `BadInput` for what is no request."""
+        ...
+
+    def head(self, call: Call) -> tuple[tuple[Section, ...], tuple[Tool, ...]]:
+        """The client's system text and tools as they stand in the request, raw: what `body` sends unchanged. Tools the
+        API keeps out of the prompt (deferred ones) are left out."""
+        ...
+
+    def canonical(self, element: bytes) -> bytes:
+        """The element without what is no part of a prompt: cache marks and bookkeeping dropped, a lone text block as
+        a string, arguments of calls left out (clients write them anew), keys sorted. Two elements are the same if
+        this is. Any JSON value has one, lone surrogates and huge numbers too."""
+        ...
+
+    def speaker(self, element: bytes) -> Speaker:
+        """`assistant` for all a model put out: a reasoning item or a call of the Responses API too."""
+        ...
+
+    def calls(self, element: bytes) -> tuple[str, ...]:
+        """Ids of the calls in an element of the assistant."""
+        ...
+
+    def text(self, element: bytes) -> str:
+        """The words of an element, for recognising side calls and a model's words again."""
+        ...
+
+    def facts(self, elements: Sequence[bytes], blobs: Blobs) -> tuple[Fact, ...]:
+        """What elements that follow each other say, in order: `UserSaid`, `HostSaid` (injected), `ModelReplied` (one
+        for all neighbouring elements of the assistant), one `ToolReturned` a result. Blocks carry no counts yet; `wire`
+        is set where the dialect's rendering of the blocks is not canonically the element."""
+        ...
+
+    def body(
+        self,
+        call: Call,
+        *,
+        tools: Sequence[Tool],
+        messages: Sequence[bytes] | None = None,
+        tail: bytes = b"",
+        forced: str = "",
+        withheld: frozenset[str] = frozenset(),
+    ) -> bytes:
+        """The request for upstream: the client's own, with the host's `tools` behind its tools. `messages` (rendered by
+        the dialect; None = the client's own elements to the byte) stand behind the leading elements, the client's
+        cache marks on old elements are then replaced by ours, at most as many as the API takes. `forced` is the only
+        tool to choose from, `withheld` are taken out of the catalogue."""
+        ...
+
+    def splice(self, *, is_streamed: bool) -> Splice: ...
+
+    def error(self, status: int, message: str) -> bytes:
+        """A refusal of the gateway's own in the API's shape."""
+        ...
