@@ -66,7 +66,7 @@ LATE = ("cli/", "compose.py")
 NO_NOUNS = {"utils", "util", "helpers", "helper", "common", "manager", "base", "misc"}
 MODULE_LINES, FUNCTION_LINES = 400, 60
 # Every stored type stands in one file, docstrings and all: that is worth more here than its length.
-LONG = {"core/event.py": 600}
+LONG = {"core/event.py": 640}
 
 
 @lru_cache

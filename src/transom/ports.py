@@ -86,6 +86,9 @@ class Outgoing:
     """The only tool the model may choose; empty = its own choice."""
     withheld: frozenset[str] = frozenset()
     """Tools taken out of the catalogue: the last and dearest way to narrow the surface."""
+    kept: int | None = None
+    """Messages of the body that are the same bytes as in the request before; None: all of them. Says where cache marks
+    stand (`core.breakpoints`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

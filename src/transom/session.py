@@ -22,7 +22,7 @@ from transom.core import gssc
 from transom.core.block import ToolCall
 from transom.core.boundary import before_step, prompt_tokens
 from transom.core.budget import Limits
-from transom.core.cache import Pin, Verdict, check, head_digest, pin_of, restored, starts_with
+from transom.core.cache import Pin, Verdict, check, pin_of, restored, sent, starts_with
 from transom.core.canon import plain_text
 from transom.core.event import (
     Draft,
@@ -31,7 +31,6 @@ from transom.core.event import (
     Fact,
     ModelReplied,
     RequestFailed,
-    RequestSent,
     SessionOpened,
     ToolDispatched,
     ToolReturned,
@@ -182,7 +181,13 @@ class Session:
                 self.boundary(model_hands_over=self._hands_over)
             prepared = self._prepare()
             made.append(prepared)
-            return (Draft(fact=_sent(prepared), uuid=self.rules.ids(), at=self.rules.clock()),)
+            return (
+                Draft(
+                    fact=sent(prepared.wire, prepared.verdict, prepared.tokens),
+                    uuid=self.rules.ids(),
+                    at=self.rules.clock(),
+                ),
+            )
 
         events = self._retried(decide)
         prepared = made[-1]
@@ -240,6 +245,7 @@ class Session:
             max_output_tokens=world.max_output_tokens,
             forced_tool=now.forced,
             withheld=now.withheld,
+            kept=prepared.verdict.kept,
         )
         for piece in world.provider.send(request):
             if isinstance(piece, Reply):
@@ -383,15 +389,3 @@ def _saved(log: Log, session_id: str, snapshots: Snapshots) -> State:
         if event is not None and event.digest == digest:
             return _DECODER.decode(data)
     return State()
-
-
-def _sent(prepared: Prepared) -> RequestSent:
-    wire = prepared.wire
-    return RequestSent(
-        head=head_digest(wire),
-        body=wire.rolling[wire.messages].hex(),
-        body_messages=wire.messages,
-        verdict=prepared.verdict.kind,
-        reasons=prepared.verdict.reasons,
-        tokens=prepared.tokens,
-    )

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from transom.adapters.memory_log import MemoryLog
 from transom.core.block import Image, Opaque, Text, Thought, ToolCall, ToolResultRaw, ToolResultRef
 from transom.core.canon import FORMAT, envelope
@@ -208,6 +210,25 @@ def forks() -> list[Event]:
     return [*trunk, *branch, *twig, *child]
 
 
+def requests() -> list[Event]:
+    """Who was asked, under which request fields."""
+    log = MemoryLog()
+    asked = RequestSent(head="aa", body="bb", body_messages=1, verdict="miss", reasons=("initial",), provider="p")
+    return _appended(
+        log,
+        "requests",
+        0,
+        [
+            SessionOpened(format=FORMAT),
+            EpochOpened(),
+            UserSaid(blocks=(Text(text="one"),)),
+            msgspec.structs.replace(asked, model="m-1"),
+            msgspec.structs.replace(asked, model="m-2", fields="0123456789abcdef", reasons=("change:model",)),
+            EpochOpened(reason="resume"),
+        ],
+    )
+
+
 def _appended(log: MemoryLog, session_id: str, after: int, facts: Sequence[Fact]) -> list[Event]:
     drafts = [
         Draft(fact=fact, uuid=f"{session_id}-{number}", at=1_767_225_600_000 + 1000 * number)
@@ -219,7 +240,7 @@ def _appended(log: MemoryLog, session_id: str, after: int, facts: Sequence[Fact]
 def main() -> None:
     folder = Path(__file__).parent / f"v{FORMAT}"
     folder.mkdir(exist_ok=True)
-    for name, events in (("every-fact", every_fact), ("forks", forks)):
+    for name, events in (("every-fact", every_fact), ("forks", forks), ("requests", requests)):
         path = folder / f"{name}.jsonl"
         if path.exists():
             print(f"{path} stays as it is")  # noqa: T201 - a tool for a person

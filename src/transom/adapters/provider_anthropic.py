@@ -4,17 +4,14 @@ Results of one batch and what follows them before the next reply form one user m
 demands. A reply's thoughts go back as the signed items they came as; without a signature of this provider and model
 they are not shown, since the API refuses them.
 
-Cache marks are not part of the digested bytes: they are set into a copy when a request is sent, at most four, on
-    the head           the last section, or the last tool: what every window shares
-    the first message  the pinned specification: what every window after a rollover still shares
-    the last stable    where the request before this one ended, so that its cache is found however long the step was
-    the moving end     the last message before the tail
-A mark is set only on blocks that take one (no thoughts, nothing that has its own).
+Cache marks are not part of the digested bytes: they are set into a copy when a request is sent, where the kernel says
+(`core.breakpoints`); a message whose last block takes none (a thought, or what has its own) leaves its to the one
+before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import assert_never
 
@@ -26,6 +23,7 @@ from transom.adapters.provider_writing import (
     Reach,
     extra_fields,
     input_object,
+    keyed,
     offered_tools,
     raw_object,
     string,
@@ -35,6 +33,7 @@ from transom.adapters.provider_writing import (
     written_object,
 )
 from transom.core.block import Block, Image, Opaque, Text, Thought, ToolCall, ToolResultRaw, ToolResultRef
+from transom.core.breakpoints import breakpoints
 from transom.core.state import Head, Item
 from transom.core.wire import Dialect, Segment
 from transom.ports import Outgoing
@@ -44,6 +43,8 @@ __all__ = ["DIALECT", "api", "dialect"]
 _MARK = b',"cache_control":{"type":"ephemeral"}'
 _MARKABLE = frozenset({"text", "image", "tool_use", "tool_result"})
 _OWNED = frozenset({"model", "max_tokens", "tools", "system", "messages", "tool_choice", "stream"})
+_KEYED = frozenset({"thinking", "speed"})
+"""Request fields that the messages, or all behind the tools, are cached under (prompt caching page, July 2026)."""
 _VERSION = "2023-06-01"
 
 
@@ -63,7 +64,7 @@ def api(*, reach: Reach, params: str = "", is_streamed: bool = True) -> Api:
     """The API with a user's own request fields (a JSON object: `thinking`, `temperature`, …)."""
     extra = extra_fields(params, _OWNED)
     return Api(
-        dialect=dialect(reach),
+        dialect=dialect(reach, extra),
         path="/v1/messages",
         headers=_headers,
         body=partial(_body, extra, is_streamed),
@@ -71,8 +72,9 @@ def api(*, reach: Reach, params: str = "", is_streamed: bool = True) -> Api:
     )
 
 
-def dialect(reach: Reach) -> Dialect:
-    return Dialect(name="anthropic", head=_head, message=partial(_message, reach), tail=_tail)
+def dialect(reach: Reach, extra: Mapping[str, bytes] | None = None) -> Dialect:
+    held = keyed(reach, extra or {}, _KEYED)
+    return Dialect(name="anthropic", head=_head, message=partial(_message, reach), tail=_tail, keyed=held)
 
 
 def _headers(key: str) -> dict[str, str]:
@@ -162,8 +164,10 @@ def _body(extra: dict[str, bytes], is_streamed: bool, request: Outgoing) -> byte
     wire = request.wire
     tools = offered_tools(request)
     system = [one.data for one in wire.head if one.name.startswith("system:")]
-    _mark_head(system or tools)
-    messages = [*_mark_body(list(wire.body[: wire.messages])), *([wire.tail] if wire.tail else [])]
+    marks = breakpoints(wire, request.kept)
+    if 0 in marks:
+        _mark_head(system or tools)
+    messages = [*_mark_body(list(wire.body[: wire.messages]), marks), *([wire.tail] if wire.tail else [])]
     fields = {"model": string(request.model), "max_tokens": b"%d" % request.max_output_tokens, **extra}
     if tools:
         fields["tools"] = written_array(tools)
@@ -183,27 +187,16 @@ def _mark_head(segments: list[bytes]) -> None:
         segments[-1] = segments[-1][:-1] + _MARK + b"}"
 
 
-def _mark_body(messages: list[bytes]) -> list[bytes]:
-    """The messages with marks on the first, the last stable and the last of them."""
-    takes = _takers(messages)
-    chosen = {next(takes, -1)}
-    replied = next((place for place in reversed(range(len(messages))) if _is_reply(messages[place])), 0)
-    chosen.add(next((place for place in _takers(messages, replied) if not _is_reply(messages[place])), -1))
-    if messages and _takes_mark(messages[0]):
-        chosen.add(0)
-    for place in chosen - {-1}:
+def _mark_body(messages: list[bytes], places: Iterable[int]) -> list[bytes]:
+    """The messages with a mark behind each of the first so many of them."""
+    for place in {_markable(messages, place) for place in places} - {-1}:
         messages[place] = messages[place][:-3] + _MARK + b"}]}"
     return messages
 
 
-def _takers(messages: list[bytes], end: int | None = None) -> Iterator[int]:
-    """Places before `end` whose message takes a mark, the last first."""
-    places = range(len(messages) if end is None else end)
-    return (place for place in reversed(places) if _takes_mark(messages[place]))
-
-
-def _is_reply(message: bytes) -> bool:
-    return message.startswith(b'{"role":"assistant"')
+def _markable(messages: list[bytes], end: int) -> int:
+    """The last of the first `end` messages that takes a mark; -1 if none does."""
+    return next((place for place in reversed(range(end)) if _takes_mark(messages[place])), -1)
 
 
 def _takes_mark(message: bytes) -> bool:

@@ -11,7 +11,7 @@ What a server showed of a model's reasoning goes back as the fields it came in (
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from transom.adapters.provider_api import Api
@@ -20,6 +20,7 @@ from transom.adapters.provider_writing import (
     Reach,
     extra_fields,
     input_object,
+    keyed,
     offered_tools,
     raw_object,
     string,
@@ -42,6 +43,8 @@ _OWNED = frozenset(
         *("stream_options", "n", "prompt_cache_key"),
     }
 )
+_KEYED = frozenset({"response_format"})
+"""An output schema stands before the system message in what is cached (prompt caching guide, 2026)."""
 
 
 def api(*, reach: Reach, params: str = "", is_streamed: bool = True, is_openai: bool = False) -> Api:
@@ -49,7 +52,7 @@ def api(*, reach: Reach, params: str = "", is_streamed: bool = True, is_openai: 
     the output limit and takes a key that keeps a session at one cache; compatible servers may refuse both."""
     extra = extra_fields(params, _OWNED)
     return Api(
-        dialect=dialect(reach),
+        dialect=dialect(reach, extra),
         path="/chat/completions",
         headers=_headers,
         body=partial(_body, extra, is_streamed, is_openai),
@@ -57,8 +60,9 @@ def api(*, reach: Reach, params: str = "", is_streamed: bool = True, is_openai: 
     )
 
 
-def dialect(reach: Reach) -> Dialect:
-    return Dialect(name="openai_chat", head=_head, message=partial(_message, reach), tail=_tail)
+def dialect(reach: Reach, extra: Mapping[str, bytes] | None = None) -> Dialect:
+    held = keyed(reach, extra or {}, _KEYED)
+    return Dialect(name="openai_chat", head=_head, message=partial(_message, reach), tail=_tail, keyed=held)
 
 
 def _headers(key: str) -> dict[str, str]:

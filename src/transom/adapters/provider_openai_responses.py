@@ -8,7 +8,7 @@ pairing with reasoning that a prune took away.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -19,6 +19,7 @@ from transom.adapters.provider_writing import (
     Reach,
     extra_fields,
     input_object,
+    keyed,
     offered_tools,
     raw_object,
     string,
@@ -41,6 +42,8 @@ _OWNED = frozenset(
         *("prompt_cache_key", "previous_response_id"),
     }
 )
+_KEYED = frozenset({"text"})
+"""An output schema stands before the system message in what is cached (prompt caching guide, 2026)."""
 
 
 class _Reasoning(msgspec.Struct):
@@ -55,7 +58,7 @@ def api(*, reach: Reach, params: str = "", is_streamed: bool = True) -> Api:
     """The API with a user's own request fields (a JSON object: `reasoning`, `text`, …)."""
     extra = extra_fields(params, _OWNED)
     return Api(
-        dialect=dialect(reach),
+        dialect=dialect(reach, extra),
         path="/responses",
         headers=_headers,
         body=partial(_body, extra, is_streamed),
@@ -63,8 +66,9 @@ def api(*, reach: Reach, params: str = "", is_streamed: bool = True) -> Api:
     )
 
 
-def dialect(reach: Reach) -> Dialect:
-    return Dialect(name="openai_responses", head=_head, message=partial(_message, reach), tail=_tail)
+def dialect(reach: Reach, extra: Mapping[str, bytes] | None = None) -> Dialect:
+    held = keyed(reach, extra or {}, _KEYED)
+    return Dialect(name="openai_responses", head=_head, message=partial(_message, reach), tail=_tail, keyed=held)
 
 
 def _headers(key: str) -> dict[str, str]:

@@ -24,6 +24,7 @@ from transom.core.block import Block, Image, Opaque, Text, Thought, ToolResultRa
 from transom.core.canon import plain_text
 from transom.core.handoff import escape_tags
 from transom.core.state import Item
+from transom.core.wire import Keyed
 from transom.errors import BadInput
 from transom.ports import Blobs, Outgoing
 
@@ -31,6 +32,7 @@ __all__ = [
     "Reach",
     "extra_fields",
     "input_object",
+    "keyed",
     "offered_tools",
     "raw_object",
     "string",
@@ -122,6 +124,15 @@ def extra_fields(raw: str, owned: frozenset[str]) -> dict[str, bytes]:
     if clash := sorted(owned & set(fields)):
         raise BadInput(f"request parameters: {', '.join(clash)} is decided by the session; leave it out")
     return fields
+
+
+def keyed(reach: Reach, extra: Mapping[str, bytes], names: frozenset[str]) -> Keyed:
+    """What a provider keys its cache on beside the bytes: itself, the model, and those of the user's own request fields
+    that `names` holds."""
+    provider, _, model = reach.origin.partition("/")
+    chosen = written_object({name: extra[name] for name in sorted(names & set(extra))})
+    fields = hashlib.sha256(chosen).hexdigest()[:16] if len(chosen) > len(b"{}") else ""
+    return Keyed(provider=provider, model=model, fields=fields)
 
 
 def wire_call_id(call_id: str) -> str:

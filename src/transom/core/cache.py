@@ -1,28 +1,46 @@
 """The cache contract (L5): each request's head and body extend the last one's, or a fact since says why not.
 
 The pin is the last request that was a hit or a named miss. A request whose bytes moved without a declaration is
-*drift*: it is reported on every request until undone, and the pin does not move. Declarations name components: a
-declared tool change does not excuse a system change, a rewritten body does not excuse a new head.
+*drift*: it is reported on every request until undone, and the pin does not move; one run of them is one episode.
+Declarations name components: a declared tool change does not excuse a system change, a rewritten body does not excuse
+a new head.
 
     component    excused by
-    tools        change:tools change:model change:provider change:mode resume
-    params       change:params change:model change:provider change:mode resume
+    tools        change:tools change:model change:provider change:mode resume      (reasons of a new epoch)
+    params       change:params change:model change:provider change:mode resume     (forced calls)
     system       change:system change:model change:provider change:mode resume
     body         reset:*
+
+Who is asked and with which request fields are settings, which the request's own fact states. A change of them names
+itself: `change:provider`, `change:model`, `change:params`; it excuses what a provider is shown in another form (head
+and body), or a model (the body: thoughts of another one are not shown), and no head that is other words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias, get_args
 
 from transom.core.event import RequestSent
-from transom.core.wire import Wire, common_prefix
+from transom.core.wire import Keyed, Wire, common_prefix
 
-__all__ = ["COMPONENTS", "REASONS", "Pin", "Verdict", "check", "head_digest", "pin_of", "restored", "starts_with"]
+__all__ = [
+    "COMPONENTS",
+    "REASONS",
+    "Pin",
+    "Reason",
+    "Verdict",
+    "check",
+    "episodes",
+    "head_digest",
+    "pin_of",
+    "restored",
+    "sent",
+    "starts_with",
+]
 
-REASONS = (
+Reason: TypeAlias = Literal[
     "initial",
     "change:model",
     "change:provider",
@@ -42,8 +60,9 @@ REASONS = (
     "resume",
     "ttl",
     "evicted",
-)
+]
 """The closed list of named reasons; anything else is `drift:<segment>`."""
+REASONS: tuple[Reason, ...] = get_args(Reason)
 
 COMPONENTS = ("tools", "system", "params")
 """Of the head, in the order in which `RequestSent.head` holds their digests."""
@@ -57,6 +76,7 @@ class Pin:
     head: dict[str, str]
     rolling: Sequence[bytes]
     messages: int
+    keyed: Keyed = field(default_factory=Keyed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,31 +90,43 @@ class Verdict:
 
 
 def pin_of(wire: Wire) -> Pin:
-    return Pin(head=wire.head_digests, rolling=wire.rolling, messages=wire.messages)
+    return Pin(head=wire.head_digests, rolling=wire.rolling, messages=wire.messages, keyed=wire.keyed)
 
 
 def check(pin: Pin | None, wire: Wire, declared: Sequence[str]) -> Verdict:
     """Compare a request with the pin. Pure; O(log messages) when the body was rewritten, O(1) when it was extended."""
     if pin is None:
         return Verdict(kind="miss", reasons=("initial",), head_kept=False, kept=0)
-    named: list[str] = []
-    drifted: list[str] = []
+    settings = list(_settings(pin.keyed, wire.keyed))
+    named, drifted = list(settings), list[str]()
     for component in COMPONENTS:
-        if pin.head[component] != wire.head_digests[component]:
+        if pin.head[component] != wire.head_digests[component] and "change:provider" not in settings:
             why = _excuse(declared, _WHOLE | {f"change:{component}"})
             (named.extend(why) if why else drifted.append(_first_change(pin, wire, component)))
     head_kept = all(pin.head[component] == wire.head_digests[component] for component in ("tools", "system"))
     kept = common_prefix(pin.rolling, pin.messages, wire.rolling, wire.messages)
     if kept < pin.messages:
         why = [reason for reason in declared if reason.startswith("reset:")]
+        why = why or _excuse(settings, frozenset({"change:model", "change:provider"}))
         (named.extend(why) if why else drifted.append(f"drift:message[{kept}]"))
-    if pin.head["params"] != wire.head_digests["params"]:
+    if pin.head["params"] != wire.head_digests["params"] or "change:params" in settings:
         kept = 0  # tools and system may still be read, the messages behind them are keyed on it
     if drifted:
         return Verdict(kind="drift", reasons=tuple(drifted), head_kept=head_kept, kept=kept)
     if named:
         return Verdict(kind="miss", reasons=tuple(dict.fromkeys(named)), head_kept=head_kept, kept=kept)
     return Verdict(kind="hit", reasons=(), head_kept=True, kept=kept)
+
+
+def _settings(pinned: Keyed, now: Keyed) -> Iterator[str]:
+    """What a setting that is known of both requests has changed."""
+    if pinned.provider and now.provider and pinned.provider != now.provider:
+        yield "change:provider"
+    if pinned.model and now.model:
+        if pinned.model != now.model:
+            yield "change:model"
+        if pinned.fields != now.fields:
+            yield "change:params"
 
 
 def _excuse(declared: Sequence[str], accepted: frozenset[str]) -> list[str]:
@@ -133,4 +165,29 @@ def restored(pinned: RequestSent, wire: Wire) -> Pin:
     rolling = wire.rolling
     if end > wire.messages or rolling[end].hex() != pinned.body:
         rolling = [*(b"" for _ in range(end)), bytes.fromhex(pinned.body)]
-    return Pin(head=head, rolling=rolling, messages=end)
+    keyed = Keyed(provider=pinned.provider, model=pinned.model, fields=pinned.fields)
+    return Pin(head=head, rolling=rolling, messages=end, keyed=keyed)
+
+
+def sent(wire: Wire, verdict: Verdict, tokens: int) -> RequestSent:
+    """The fact on a request, which is appended before it is sent."""
+    return RequestSent(
+        head=head_digest(wire),
+        body=wire.rolling[wire.messages].hex(),
+        body_messages=wire.messages,
+        verdict=verdict.kind,
+        reasons=verdict.reasons,
+        tokens=tokens,
+        provider=wire.keyed.provider,
+        model=wire.keyed.model,
+        fields=wire.keyed.fields,
+    )
+
+
+def episodes(verdicts: Iterable[str]) -> int:
+    """Runs of drift: the alarm is one episode, however many requests it lasts."""
+    found, before = 0, ""
+    for verdict in verdicts:
+        found += verdict == "drift" != before
+        before = verdict
+    return found

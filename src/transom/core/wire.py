@@ -21,7 +21,7 @@ import msgspec
 from transom.core.state import NOTHING, Counts, Head, Item, State, add_counts
 from transom.core.surface import Surface, surface
 
-__all__ = ["Dialect", "Rendering", "Segment", "Wire", "common_prefix", "groups", "head_digests"]
+__all__ = ["Dialect", "Keyed", "Rendering", "Segment", "Wire", "common_prefix", "groups", "head_digests"]
 
 
 _Known: TypeAlias = Mapping[int, tuple[Sequence[Item], bytes]]
@@ -37,6 +37,16 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Keyed:
+    """What else a provider keys its cache on: who is asked, and a digest of the request fields that the messages are
+    cached under (thinking, output forms). Empty: not known, as in a replay."""
+
+    provider: str = ""
+    model: str = ""
+    fields: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
     """How one provider writes a head, a message and a tail. Pure; cache marks are not part of the bytes."""
 
@@ -45,13 +55,14 @@ class Dialect:
     message: Callable[[Sequence[Item]], bytes]
     """A group of items that form one wire message; empty bytes if nothing in it is shown."""
     tail: Callable[[str], bytes]
+    keyed: Keyed = Keyed()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wire:
-    """A request. `body`, `rolling` and `counts` are views on growing lists: only the first `messages` (of `rolling` and
-    `counts`: one more) belong to this request. `counts[i]` sums the tokens of the first `i` messages, `ends[i]` is how
-    many items they hold."""
+    """A request. `body`, `rolling`, `counts`, `ends` and `blocks` are views on growing lists: only the first `messages`
+    (one more of all but `body`) belong to this request. Of its first `i` messages, `counts[i]` sums the tokens,
+    `ends[i]` the items and `blocks[i]` the content blocks. `replies` are the places of the model's own messages."""
 
     head: tuple[Segment, ...]
     head_digests: dict[str, str]
@@ -59,9 +70,12 @@ class Wire:
     rolling: Sequence[bytes]
     counts: Sequence[Counts]
     ends: Sequence[int]
+    blocks: Sequence[int]
+    replies: Sequence[int]
     messages: int
     tail: bytes
     tail_text: str
+    keyed: Keyed
 
     def segments(self) -> list[bytes]:
         """All bytes in the provider's order; what the digests are over."""
@@ -109,6 +123,8 @@ class Rendering:
         self.rolling: list[bytes] = [self._hasher.digest()]
         self.counts: list[Counts] = [NOTHING]
         self.ends: list[int] = [0]
+        self.blocks: list[int] = [0]
+        self.replies: list[int] = []
 
     def wire(self, state: State, tail_text: str = "") -> Wire:
         """The request for `state` as it stands."""
@@ -139,9 +155,12 @@ class Rendering:
             rolling=self.rolling,
             counts=self.counts,
             ends=self.ends,
+            blocks=self.blocks,
+            replies=self.replies,
             messages=len(self.body),
             tail=self._dialect.tail(tail_text) if tail_text else b"",
             tail_text=tail_text,
+            keyed=self._dialect.keyed,
         )
 
     def _extend(self, items: Sequence[Item], known: _Known) -> None:
@@ -157,12 +176,15 @@ class Rendering:
                 total = add_counts(total, item.counts)
             self._hasher.update(b"%d:" % len(data))
             self._hasher.update(data)
+            if group[0].role == "assistant":
+                self.replies.append(len(self.body))
             self._starts.append(first)
             self._groups.append(group)
             self.body.append(data)
             self.rolling.append(self._hasher.digest())
             self.counts.append(total)
             self.ends.append(end)
+            self.blocks.append(self.blocks[-1] + sum(len(item.blocks) for item in group))
 
     def _known(self, place: int) -> _Known:
         """The messages from item `place` on. An edited item is another object, and one that a new window keeps is the
@@ -183,6 +205,8 @@ class Rendering:
         self.rolling = self.rolling[: keep + 1]
         self.counts = self.counts[: keep + 1]
         self.ends = self.ends[: keep + 1]
+        self.blocks = self.blocks[: keep + 1]
+        self.replies = [place for place in self.replies if place < keep]
         self._hasher = hashlib.sha256()
         for data in self.body:
             self._hasher.update(b"%d:" % len(data))

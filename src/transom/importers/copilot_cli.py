@@ -271,9 +271,9 @@ class _Reader:
         if text == self.system:
             self.observe(record)
             return
-        reason = "initial" if self.system is None else "change:system"
-        self.system = text
-        self.say(record, EpochOpened(sections=(Section(key="system", text=text),), reason=reason))
+        is_first, self.system = self.system is None, text
+        section = Section(key="system", text=text)
+        self.say(record, EpochOpened(sections=(section,), reason="initial" if is_first else "change:system"))
 
     def inject(self, record: Record[_Line], text: str) -> None:
         if text:

@@ -23,6 +23,7 @@ import msgspec
 from transom.core.block import Block, Text, ToolCall, ToolResultRaw
 from transom.core.canon import FORMAT as LOG_FORMAT
 from transom.core.event import (
+    EpochCause,
     EpochOpened,
     Fact,
     HostSaid,
@@ -297,8 +298,9 @@ class _Telling:
         tools = catalogue(event.tools or ())
         head = (tuple(texts), tools)
         if head != self._head:
-            change = "change:tools" if self._head is not None and self._head[1] != tools else "change:system"
-            reason = "initial" if self._head is None else change
+            reason: EpochCause = "initial"
+            if self._head is not None:
+                reason = "change:tools" if self._head[1] != tools else "change:system"
             self._head = head
             yield self._scribe.say(EpochOpened(sections=_sections(texts), tools=tools, reason=reason), f"v{number}", at)
 

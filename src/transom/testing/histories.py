@@ -286,8 +286,9 @@ class Play:
             tools = (_tool(0), _tool(1 + move.a % 3))
             self.story.say(EpochOpened(sections=head.sections, tools=tools, reason="change:tools"))
         else:
-            reason = ("change:system", "initial")[move.b % 2]
-            self.story.say(EpochOpened(sections=(_section(move.a % 3),), tools=head.tools, reason=reason))
+            sections = (_section(move.a % 3),)
+            again = EpochOpened(sections=sections, tools=head.tools)
+            self.story.say(again if move.b % 2 else msgspec.structs.replace(again, reason="change:system"))
 
     def dispose(self, move: Move) -> None:
         words = self.session.state.words
