@@ -328,7 +328,15 @@ def test_a_source_is_a_user_message_or_a_file_with_the_words_near_the_line() -> 
     ],
 )
 def test_a_source_that_does_not_resolve_is_named(source: str, why: str) -> None:
-    assert reason("Build the importer.", source) == why
+    assert reason("Build the exporter.", source) == why
+
+
+@pytest.mark.parametrize("source", ["", "u999", "gone.md:3", "../x:3"])
+def test_what_a_user_said_to_the_letter_is_his_whatever_source_is_named(source: str) -> None:
+    story, uuid = story_of()
+    handoff, demoted = judged("Build the importer.", source, story.session.state, files())
+    assert handoff.requirements == (Requirement(text="Build the importer.", source=f"message_uuid: {uuid}"),)
+    assert demoted == ()
 
 
 def test_a_file_that_escapes_is_no_source() -> None:

@@ -38,6 +38,8 @@ _LONGEST_SENTENCE = 600
 """Characters: what is kept for a few words of a longer passage is no requirement, but a page."""
 _SOURCE_CHARS = 1_000_000
 """Of one source that are looked through: a second's work; words further down are cited by line."""
+_LEAST_CHARS = 12
+"""A shorter claim stands in too many messages to say whose it is."""
 _ROLES = frozenset({"spec", "decision", "implementation", "test", "handoff", "other"})
 _NAMES = {
     "unverified": ("unverified", "acceptance", "to verify", "next", "未验证", "待验证"),
@@ -242,9 +244,9 @@ def check(claim: Claim, state: State, files: Files) -> tuple[Handoff, tuple[Demo
     demoted: list[Demotion] = []
     sources = _Sources(state, files)
     for item in claim.handoff.requirements:
-        words, reason = _believed(item, sources)
+        words, reason, source = _believed(item, sources)
         for text in words:
-            kept.setdefault(text, Requirement(text=text, source=item.source))
+            kept.setdefault(text, Requirement(text=text, source=source))
         if reason:
             demoted.append(Demotion(text=item.text, source=item.source, reason=reason))
     generation = state.window.generation
@@ -258,19 +260,22 @@ def check(claim: Claim, state: State, files: Files) -> tuple[Handoff, tuple[Demo
     return made, tuple(demoted)
 
 
-def _believed(item: Requirement, sources: _Sources) -> tuple[list[str], str]:
-    """What a requirement's source says of it, in the source's own sentences, and why the claim itself does not hold
-    (empty if it does)."""
+def _believed(item: Requirement, sources: _Sources) -> tuple[list[str], str, str]:
+    """What a requirement's source says of it, in the source's own sentences, why the claim itself does not hold (empty
+    if it does), and the source. Where the named one does not hold, a user's message that says so to the letter does."""
     found = sources.named(item.source.removeprefix("message_uuid:").strip())
-    if isinstance(found, str):
-        return [], found
-    stands = found.sentence(item.text)
+    stands = "" if isinstance(found, str) else found.sentence(item.text)
     if stands:
-        return [stands], ""
+        return [stands], "", item.source
+    said, source = sources.said(item.text)
+    if said:
+        return [said], "", source
+    if isinstance(found, str):
+        return [], found, item.source
     quoted = [found.sentence(quote) for quote in _QUOTED.findall(item.text)]
     if quoted and all(quoted):
-        return quoted, "only the words it quotes stand there; they are kept, its own are not"
-    return [], found.silence
+        return quoted, "only the words it quotes stand there; they are kept, its own are not", item.source
+    return [], found.silence, item.source
 
 
 class _Sources:
@@ -286,6 +291,17 @@ class _Sources:
         if source not in self._read:
             self._read[source] = self._find(source)
         return self._read[source]
+
+    def said(self, claim: str) -> tuple[str, str]:
+        """The sentence of a user in which these words stand, and its source; the newest that still holds."""
+        if len(claim) < _LEAST_CHARS:
+            return "", ""
+        for words in reversed(self._state.words):
+            found = self.named(words.uuid)
+            stands = found.sentence(claim) if isinstance(found, _Passage) else ""
+            if stands and words.disposition != "superseded":
+                return stands, f"message_uuid: {words.uuid}"
+        return "", ""
 
     def _find(self, source: str) -> _Passage | str:
         if not source:
