@@ -54,7 +54,8 @@ class Splice(Protocol):
 
     def feed(self, data: bytes) -> bytes:
         """The next bytes of a stream, cut anywhere; what of them goes to the client now: whole events, unknown ones
-        too, byte for byte where nothing has to be changed. The events that end an answer are held until `end`."""
+        too, byte for byte where nothing has to be changed. The events that end an answer are held until `end`. No
+        bytes: upstream's stream is over, and what is left counts as an event."""
         ...
 
     def whole(self, data: bytes) -> None:
@@ -64,6 +65,11 @@ class Splice(Protocol):
     @property
     def answer(self) -> Reply | Failure | None:
         """The answer from upstream at hand, the host's calls in it: None until its own end was seen."""
+        ...
+
+    @property
+    def wire(self) -> str:
+        """That answer as `ModelReplied.wire` has it: empty if it follows from its blocks."""
         ...
 
     def end(self) -> bytes:
@@ -113,7 +119,8 @@ class Face(Protocol):
         ...
 
     def text(self, element: bytes) -> str:
-        """The words of an element, for recognising side calls and a model's words again."""
+        """The words of an element, results of tools and thoughts left out: for recognising side calls, and a model's
+        words again."""
         ...
 
     def facts(self, elements: Sequence[bytes], blobs: Blobs) -> tuple[Fact, ...]:
@@ -129,12 +136,14 @@ class Face(Protocol):
         tools: Sequence[Tool],
         messages: Sequence[bytes] | None = None,
         tail: bytes = b"",
+        marks: Sequence[int] | None = None,
         forced: str = "",
         withheld: frozenset[str] = frozenset(),
     ) -> bytes:
         """The request for upstream: the client's own, with the host's `tools` behind its tools. `messages` (rendered by
         the dialect; None = the client's own elements to the byte) stand behind the leading elements, the client's
-        cache marks on old elements are then replaced by ours, at most as many as the API takes. `forced` is the only
+        cache marks on old elements are then replaced by ours, at most as many as the API takes: behind the first so
+        many `messages` for each of `marks` (`core.breakpoints`), or the first and the last one. `forced` is the only
         tool to choose from, `withheld` are taken out of the catalogue."""
         ...
 
