@@ -51,11 +51,12 @@ def items_of(raw: bytes) -> tuple[bytes, ...]:
         return tuple(raw[start:end] for start, end in _walked_items(raw))
 
 
-def spans_of(raw: bytes) -> list[Span]:
-    """Where an object's values stand, in order; a name that stands twice is there twice. Raises `BadInput` for what is
-    no object."""
+def spans_of(raw: bytes, fields: Mapping[str, bytes] | None = None) -> list[Span]:
+    """Where an object's values stand, in order; a name that stands twice is there twice. `fields`: what `fields_of` said
+    of it, so that it need not be read again. Raises `BadInput` for what is no object."""
+    values: Mapping[str, bytes | msgspec.Raw]
     try:
-        values = _FIELDS.decode(raw)
+        values = _FIELDS.decode(raw) if fields is None else fields
     except (msgspec.DecodeError, RecursionError):
         return _walked_fields(raw)
     found: list[Span] = []
