@@ -1,0 +1,373 @@
+"""A conversation: one history as a client resends it, and the session that governs what upstream sees of it.
+
+    admit    what is new since the last request becomes facts; what the client resends is known by its digests
+    ready    boundary, request, verdict: the bytes for upstream
+    settle   an answer becomes a fact; the host's own calls are answered, and the client's are left to the client
+    done     the client has its answer
+
+While nothing of a window was replaced, the client's own bytes go upstream, with the host's tools behind its own. From
+the first thing that is ours (a rollover, a stub, a recall) upstream gets the projection.
+
+Everything a client sent and got is in the log: new elements and the rest of a request as `Observed` facts of kind
+`client_request`, the answer's bytes as `client_answer`. After a restart they say how far a client's list was known.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+from transom.core.block import ToolCall
+from transom.core.canon import plain_text
+from transom.core.event import (
+    BlockReplaced,
+    Draft,
+    EpochCause,
+    EpochOpened,
+    Event,
+    Fact,
+    HostSaid,
+    Link,
+    ModelReplied,
+    Observed,
+    RequestFailed,
+    SessionOpened,
+    ToolReturned,
+    Usage,
+    WindowOpened,
+)
+from transom.core.evidence import Files
+from transom.core.surface import HOST_TOOLS, NEW_CONTEXT, Surface, surface, withheld_refusal
+from transom.gateway.face import Call, Face
+from transom.hosting import Desk, is_hosted, refused
+from transom.ports import Blobs, Log, Reply
+from transom.session import Prepared, Rules, Session
+
+__all__ = ["Conversation", "Ready", "digest_of"]
+
+_REQUEST, _ANSWER = "client_request", "client_answer"
+_NO_FILES = Files(resolve=lambda path: path, text=lambda _: None)
+"""The client's workspace is not ours to read: a handoff's requirements rest on the user's words."""
+
+
+class _Request(msgspec.Struct, omit_defaults=True):
+    """What a request brought. `ends[i]` is the session's seq behind element `i` of the new ones."""
+
+    digests: list[str]
+    ends: list[int]
+    elements: list[msgspec.Raw]
+    rest: dict[str, msgspec.Raw] = {}
+
+
+class _Answer(msgspec.Struct, omit_defaults=True):
+    """What the client got: the ids of its calls, all text, and the bytes."""
+
+    calls: list[str]
+    text: str
+    data: str = ""
+
+
+_REQUEST_OF = msgspec.json.Decoder(_Request)
+_ANSWER_OF = msgspec.json.Decoder(_Answer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """A request for upstream. `now` says which calls in its answer are the client's."""
+
+    body: bytes
+    prepared: Prepared
+    now: Surface
+    is_plain: bool
+
+    def takes(self, name: str) -> bool:
+        """Whether a call of this tool is answered by the host: its own, and what may not be called now."""
+        return is_hosted(name) or not self.now.accepts(name)
+
+
+def digest_of(face: Face, element: bytes) -> bytes:
+    """By which an element is known again, however a client writes it."""
+    return hashlib.sha256(face.canonical(element)).digest()[:16]
+
+
+@dataclass(slots=True)
+class Conversation:
+    """Use `start`, `open` or `fork`. One thread at a time."""
+
+    face: Face
+    session: Session
+    blobs: Blobs
+    has_host_tools: bool = True
+    digests: list[bytes] = field(default_factory=list)
+    """Of the client's elements that are in the log, in order."""
+    ends: list[int] = field(default_factory=list)
+    """The session's seq behind each of them."""
+    raws: list[bytes] = field(default_factory=list)
+    """The same elements as last sent; what is equal to the byte needs no digest."""
+    answer: _Answer | None = None
+    """What the client got since its last request: its next one begins with it."""
+    is_plain: bool = True
+    used: list[Usage] = field(default_factory=list)
+    """One of each answer from upstream."""
+    rest: dict[str, bytes] = field(default_factory=dict)
+    """The top-level fields of the last request, but the elements."""
+
+    @classmethod
+    def start(
+        cls, face: Face, log: Log, blobs: Blobs, *, session_id: str, opened: SessionOpened, rules: Rules
+    ) -> Conversation:
+        return cls(face, Session.start(log, session_id, opened, rules), blobs)
+
+    @classmethod
+    def open(cls, face: Face, log: Log, blobs: Blobs, *, session_id: str, rules: Rules) -> Conversation:
+        """One that is in the log, after a restart."""
+        made = cls(face, Session.open(log, session_id, rules), blobs)
+        made._remember(log.read(session_id))
+        return made
+
+    def fork(self, kept: int, session_id: str) -> Conversation:
+        """This conversation as it was behind its first `kept` elements, to be gone on with: a rewind, an edit, or a
+        request that is made again."""
+        log, parent, end = self.session.log, self.session.session_id, self.ends[kept - 1]
+        (last,) = log.read(parent, end - 1, end)
+        link = Link(session_id=parent, seq=end, digest=last.digest.hex())
+        opened = self.session.state.opened
+        assert opened is not None, "a session begins with its opening"
+        fact = msgspec.structs.replace(opened, kind="fork", parent=link)
+        rules = self.session.rules
+        log.append(session_id, end, (Draft(fact=fact, uuid=rules.ids(), at=rules.clock()),))
+        return Conversation.open(self.face, log, self.blobs, session_id=session_id, rules=rules)
+
+    @property
+    def session_id(self) -> str:
+        return self.session.session_id
+
+    def _remember(self, events: Iterable[Event]) -> None:
+        for event in events:
+            fact = event.fact
+            if isinstance(fact, Observed) and fact.kind == _REQUEST:
+                asked = _REQUEST_OF.decode(fact.raw)
+                self.digests.extend(bytes.fromhex(digest) for digest in asked.digests)
+                self.ends.extend(asked.ends)
+                self.raws.extend(bytes(raw) for raw in asked.elements)
+                self.rest.update({name: bytes(raw) for name, raw in asked.rest.items()})
+                self.answer = None
+            elif isinstance(fact, Observed) and fact.kind == _ANSWER:
+                self.answer = _ANSWER_OF.decode(fact.raw)
+            elif isinstance(fact, SessionOpened) and fact.kind == "fork" and fact.parent is not None:
+                kept = bisect_right(self.ends, fact.parent.seq)
+                del self.digests[kept:], self.ends[kept:], self.raws[kept:]
+            elif isinstance(fact, ModelReplied) and fact.usage is not None:
+                self.used.append(fact.usage)
+            elif _is_ours(fact):
+                self.is_plain = False
+
+    # -- what a client sends
+
+    def common(self, call: Call) -> int:
+        """How many of the elements of a request are known, from the first on."""
+        known = zip(call.elements[call.lead :], self.raws, self.digests, strict=False)
+        count = 0
+        for element, raw, digest in known:
+            if element != raw and digest_of(self.face, element) != digest:
+                break
+            count += 1
+        return count
+
+    def continues(self, call: Call, common: int) -> bool:
+        """Whether a request goes on where this conversation stands: all that was known is there, and the answer that
+        the client got, if it got one, follows."""
+        if common < len(self.digests):
+            return False
+        return self.answer is None or self._answered(call.elements[call.lead + common :]) > 0
+
+    def _answered(self, new: Sequence[bytes]) -> int:
+        """How many elements at the start of `new` are the answer the client got; 0 if they are something else."""
+        count = 0
+        while count < len(new) and self.face.speaker(new[count]) == "assistant":
+            count += 1
+        if self.answer is None or not count:
+            return 0
+        calls = {call_id for element in new[:count] for call_id in self.face.calls(element)}
+        text = _letters("".join(self.face.text(element) for element in new[:count]))
+        known = _letters(self.answer.text)
+        same = calls == set(self.answer.calls) and (bool(calls) or text == known or (bool(text) and text in known))
+        return count if same else 0
+
+    def admit(self, call: Call, common: int) -> None:
+        """Append what a request brings beyond its `common` elements. `continues` must hold."""
+        self._head(call)
+        at = call.lead + common
+        new = call.elements[at:]
+        answered = self._answered(new) if self.answer is not None else 0
+        seq = self.session.state.seq + 1  # of what says that they came: it stands before all of them
+        ends = [seq] * answered
+        facts: list[Fact] = []
+        for first, end in _runs(self.face, new, answered):
+            facts.extend(self.face.facts(new[first:end], self.blobs))
+            ends.extend([seq + len(facts)] * (end - first))
+        digests = [digest_of(self.face, element) for element in new]
+        self.raws[:] = call.elements[call.lead :]
+        if new:
+            rest = {name: value for name, value in call.fields.items() if self.rest.get(name) != value}
+            self.rest.update(rest)
+            brought = _Request(
+                digests=[digest.hex() for digest in digests],
+                ends=ends,
+                elements=[msgspec.Raw(element) for element in new],
+                rest={name: msgspec.Raw(value) for name, value in rest.items()},
+            )
+            self._append(Observed(kind=_REQUEST, raw=_text(msgspec.json.encode(brought))), *facts)
+            self.digests.extend(digests)
+            self.ends.extend(ends)
+            self.answer = None
+        self._answer_hosted()
+
+    def _head(self, call: Call) -> None:
+        """The client's own system text and tools, with the host's behind them: a new epoch if they changed."""
+        sections, tools = self.face.head(call)
+        offered = (*tools, *HOST_TOOLS) if self.has_host_tools and call.has_tools else tools
+        head = self.session.state.head
+        old_tools = tuple(msgspec.structs.replace(tool, tokens=0) for tool in head.tools)
+        old_sections = tuple(msgspec.structs.replace(section, tokens=0) for section in head.sections)
+        reasons: list[EpochCause] = []
+        if old_tools != offered:
+            reasons.append("change:tools")
+        if old_sections != sections:
+            reasons.append("change:system")
+        if not head.epoch:
+            reasons = ["initial"]
+        for reason in reasons:
+            self._append(EpochOpened(sections=sections, tools=offered, reason=reason))
+
+    # -- what goes upstream
+
+    def ready(self, call: Call) -> Ready:
+        """Decide, and write the request. Raises `OverBudget`."""
+        has_host = self.has_host_tools and call.has_tools
+        if any(_is_ours(event.fact) for event in self.session.boundary(model_hands_over=has_host)):
+            self.is_plain = False
+        prepared = self.session.request()
+        now = surface(self.session.state)
+        wire = prepared.wire
+        body = self.face.body(
+            call,
+            tools=HOST_TOOLS if has_host else (),
+            messages=None if self.is_plain else wire.body[: wire.messages],
+            tail=b"" if self.is_plain else wire.tail,
+            forced=now.forced,
+            withheld=now.withheld,
+        )
+        return Ready(body=body, prepared=prepared, now=now, is_plain=self.is_plain)
+
+    def failed(self, kind: Literal["overflow", "unavailable", "invalid"], message: str) -> None:
+        self._append(RequestFailed(kind=kind, message=plain_text(message)))
+
+    # -- what comes back
+
+    def settle(self, ready: Ready, reply: Reply) -> bool:
+        """Append an answer from upstream. True if the client has to see more: the model called only the host, or was
+        asked for a handoff and talked."""
+        self._append(
+            ModelReplied(
+                blocks=reply.blocks,
+                model=reply.model,
+                stop_reason=reply.stop_reason,
+                usage=reply.usage,
+                response_id=reply.response_id,
+            )
+        )
+        if reply.usage is not None:
+            self.used.append(reply.usage)
+        calls = [block for block in reply.blocks if isinstance(block, ToolCall)]
+        if any(not ready.takes(call.name) for call in calls):
+            return False
+        if not calls:
+            return ready.now.allowed is not None
+        self._answer_hosted(ready.now)
+        return True
+
+    def done(self, calls: Sequence[str], text: str, data: bytes) -> None:
+        """The client has its answer: the ids of its calls, all its text, its bytes."""
+        self.answer = _Answer(calls=list(calls), text=text)
+        kept = _Answer(calls=list(calls), text=text, data=_text(data))
+        self._append(Observed(kind=_ANSWER, raw=_text(msgspec.json.encode(kept))))
+
+    def _answer_hosted(self, now: Surface | None = None) -> None:
+        """Answer the open calls that are the host's; a handoff is heard last, when its siblings are settled."""
+        state = self.session.state
+        narrowed = now or surface(state)
+        left = state.window.calls.items()
+        opened = [ToolCall(call_id=call_id, name=name, arguments=arguments) for call_id, (name, arguments) in left]
+        mine = [call for call in opened if is_hosted(call.name) or not narrowed.accepts(call.name)]
+        if not mine:
+            return
+        above = self.session.rules.policy.offload_above
+        counter = self.session.rules.counter
+        desk = Desk(
+            state=state,
+            log=self.session.log,
+            files=_NO_FILES,
+            hard_limit=self.session.rules.bounds.hard,
+            before=next(item.seq for item in reversed(state.window.items) if item.role == "assistant"),
+            fits=lambda text: not above or counter.measure(text).tokens <= above,
+        )
+        for call in mine:
+            if not narrowed.accepts(call.name):
+                self._append(refused(call, withheld_refusal(call.name)))
+            elif call.name != NEW_CONTEXT:
+                self._append(*desk.answer(call))
+        handoffs = [call for call in mine if call.name == NEW_CONTEXT]
+        if handoffs:
+            self._append(*desk.declare(handoffs))
+
+    def failed_open(self, reason: str) -> None:
+        """A request went upstream ungoverned, for this reason."""
+        self._append(Observed(kind="failed_open", raw=reason))
+
+    def rebound(self, rules: Rules) -> None:
+        """Other limits: the client has changed its model."""
+        self.session.rules = rules
+
+    def _append(self, *facts: Fact) -> None:
+        if any(_is_ours(fact) for fact in facts):
+            self.is_plain = False
+        self.session.append(*facts)
+
+
+def _is_ours(fact: Fact) -> bool:
+    """Whether a fact makes upstream's history another than the client's."""
+    match fact:
+        case BlockReplaced() | WindowOpened():
+            return True
+        case HostSaid():
+            return fact.kind != "injected"
+        case ToolReturned():
+            return fact.by == "host"
+        case _:
+            return False
+
+
+def _runs(face: Face, new: Sequence[bytes], start: int) -> Iterable[tuple[int, int]]:
+    """Neighbouring elements that are read together: those of one answer, or one of anybody else."""
+    first = start
+    while first < len(new):
+        end = first + 1
+        if face.speaker(new[first]) == "assistant":
+            while end < len(new) and face.speaker(new[end]) == "assistant":
+                end += 1
+        yield first, end
+        first = end
+
+
+def _letters(text: str) -> str:
+    return "".join(text.split())
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "backslashreplace")

@@ -1,0 +1,255 @@
+"""An exchange: one governed request of a client, from its first byte upstream to the last byte of its answer.
+
+The answer streams through as it comes. Where the model called the host, the host answers, another request goes
+upstream, and what comes back goes on in the same answer. An overflow, and a request of the fallback stage that the
+provider will not have, are met with one new window before the client hears of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeVar
+
+from aiohttp import ClientError, ClientResponse, web
+from multidict import CIMultiDict
+from yarl import URL
+
+from transom.adapters.provider_errors import Failure, failure_of
+from transom.core.block import Text, ToolCall
+from transom.errors import KernelError
+from transom.gateway.face import Face
+from transom.gateway.governor import Governor, Turn
+from transom.gateway.metrics import Metrics
+from transom.gateway.upstream import Upstream, passed_on
+from transom.ports import Reply
+
+__all__ = ["STATUS", "Exchange", "Office", "one_line", "unreachable"]
+
+STATUS = "x-transom-status"
+"""The header that says what was done with a request."""
+T = TypeVar("T")
+_LOG = logging.getLogger("transom.gateway")
+_ROUNDS = 24
+"""Requests upstream for one answer to a client: a model that goes on calling only the host is not asked again."""
+_ALIVE = 5.0
+"""Seconds between comments that keep a client's stream open while the next answer is waited for."""
+_ENCODED = ("accept-encoding", "content-encoding")
+
+
+class Office(Protocol):
+    """What an exchange needs of the server around it."""
+
+    upstream: Upstream
+    metrics: Metrics
+
+    @property
+    def governor(self) -> Governor: ...
+
+    def run(self, work: Callable[[], T]) -> Awaitable[T]:
+        """In the governor's thread."""
+        ...
+
+
+@dataclass
+class Exchange:
+    """`answer` is called once."""
+
+    office: Office
+    request: web.Request
+    url: URL
+    face: Face
+    turn: Turn
+
+    def __post_init__(self) -> None:
+        self._splice = self.face.splice(is_streamed=self.turn.call.is_streamed)
+        self._response: web.StreamResponse | None = None
+        self._sent: list[bytes] = []
+        self._is_retried = False
+
+    async def answer(self) -> web.StreamResponse:
+        """The client's answer, written. What the other side does wrong is passed on; nothing of ours raises."""
+        try:
+            return await self._rounds()
+        except (ClientError, TimeoutError) as problem:
+            await self._note("unavailable", f"{type(problem).__name__}: {problem}")
+            if self._response is None:
+                return unreachable(self.office.metrics, self.face, problem)
+            return await self._broken(f"the upstream broke off: {problem}")
+
+    async def _rounds(self) -> web.StreamResponse:
+        office, turn = self.office, self.turn
+        while True:
+            async with self._asked() as upstream:
+                if upstream.status != 200:
+                    data = await upstream.read()
+                    failure = failure_of(upstream.status, data)
+                    if await self._recovers(failure):
+                        continue
+                    return await self._refused(upstream, data)
+                found = await self._read(upstream)
+                headers = upstream.headers
+            if found is None:
+                await self._note("unavailable", "the answer ended before its end")
+                return await self._broken("the upstream's answer ended before its end")
+            if isinstance(found, Failure):
+                await self._note(_kind(found), found.message)
+                return await self._finished(headers)
+            if not await self._settles(found) or turn.rounds >= _ROUNDS:
+                return await self._finished(headers)
+            try:
+                await office.run(lambda: office.governor.again(turn))
+            except KernelError as problem:
+                return await self._broken(str(problem))
+            office.metrics.sent(turn.ready.prepared.verdict)
+
+    # -- upstream
+
+    @asynccontextmanager
+    async def _asked(self) -> AsyncIterator[ClientResponse]:
+        headers = passed_on(self.request.headers, *_ENCODED)
+        headers["accept-encoding"] = "identity"
+        body = self.turn.ready.body
+        alive = asyncio.create_task(self._keep_open()) if self._response is not None else None
+        try:
+            async with self.office.upstream.ask("POST", self.url, headers, body) as upstream:
+                if alive is not None:
+                    alive.cancel()
+                yield upstream
+        finally:
+            if alive is not None:
+                alive.cancel()
+
+    async def _keep_open(self) -> None:
+        while self._response is not None and self.turn.call.is_streamed:
+            await asyncio.sleep(_ALIVE)
+            await self._response.write(b": waiting\n\n")
+
+    async def _read(self, upstream: ClientResponse) -> Reply | Failure | None:
+        """Pass an answer on as it comes, and read it."""
+        self._splice.start(self.turn.ready.takes)
+        if not self.turn.call.is_streamed:
+            self._splice.whole(await upstream.read())
+            return self._splice.answer
+        if self._response is None:
+            await self._open(upstream.headers)
+        async for data in upstream.content.iter_any():
+            await self._write(self._splice.feed(data))
+        return self._splice.answer
+
+    async def _recovers(self, failure: Failure) -> bool:
+        """Note why there is no answer; whether a smaller request is worth sending, once."""
+        await self._note(_kind(failure), failure.message)
+        is_narrowed = failure.kind == "invalid" and self.turn.ready.now.allowed is not None
+        if self._is_retried or not (failure.kind == "overflow" or is_narrowed):
+            return False
+        self._is_retried = True
+        try:
+            await self.office.run(lambda: self.office.governor.again(self.turn))
+        except KernelError as problem:
+            _LOG.warning("no smaller request: %s", one_line(problem))
+            return False
+        self.office.metrics.count("recovered", kind=failure.kind)
+        return True
+
+    # -- the log
+
+    async def _note(self, kind: Literal["overflow", "unavailable", "invalid"], message: str) -> None:
+        self.office.metrics.count("upstream_errors", kind=kind)
+        await self._kept(lambda: self.turn.conversation.failed(kind, message))
+
+    async def _settles(self, reply: Reply) -> bool:
+        """Append an answer; whether the client has to see more."""
+        turn = self.turn
+        turn.text.extend(block.text for block in reply.blocks if isinstance(block, Text))
+        calls = [block for block in reply.blocks if isinstance(block, ToolCall)]
+        turn.calls.extend(call.call_id for call in calls if not turn.ready.takes(call.name))
+        self.office.metrics.used(reply.usage)
+        return bool(await self._kept(lambda: turn.conversation.settle(turn.ready, reply)))
+
+    async def _kept(self, work: Callable[[], T]) -> T | None:
+        """Keep something in the log. If it cannot be kept the client still gets its answer."""
+        try:
+            return await self.office.run(work)
+        except KernelError as problem:
+            self.office.metrics.count("unkept")
+            _LOG.error("not kept in the log: %s", one_line(problem))
+            return None
+
+    # -- downstream
+
+    async def _open(self, headers: CIMultiDict[str] | object) -> web.StreamResponse:
+        self._response = web.StreamResponse(status=200)
+        self._response.headers.extend(self._shown(headers))
+        await self._response.prepare(self.request)
+        return self._response
+
+    def _shown(self, headers: object) -> CIMultiDict[str]:
+        shown = passed_on(headers, "content-encoding")  # type: ignore[arg-type]
+        turn = self.turn
+        shown[STATUS] = "plain" if turn.ready.is_plain else "governed"
+        shown["x-transom-session"] = turn.conversation.session_id
+        return shown
+
+    async def _write(self, data: bytes) -> None:
+        if data and self._response is not None:
+            self._sent.append(data)
+            await self._response.write(data)
+
+    async def _finished(self, headers: object) -> web.StreamResponse:
+        """The answer's end; the log has it before the client."""
+        rest = self._splice.end()
+        turn = self.turn
+        data = b"".join((*self._sent, rest))
+        await self._kept(lambda: turn.conversation.done(turn.calls, "".join(turn.text), data))
+        if self._response is None and not turn.call.is_streamed:
+            response = web.Response(status=200, body=rest)
+            response.headers.extend(self._shown(headers))
+            return response
+        await self._write(rest)
+        opened = self._response or await self._open(headers)
+        await opened.write_eof()
+        return opened
+
+    async def _refused(self, upstream: ClientResponse, data: bytes) -> web.StreamResponse:
+        """What the provider says of itself, with its meaning."""
+        if self._response is not None:
+            return await self._broken(failure_of(upstream.status, data).message)
+        response = web.Response(status=upstream.status, body=data)
+        response.headers.extend(self._shown(upstream.headers))
+        if upstream.status == 429:
+            response.headers.setdefault("retry-after", "2")  # without it some clients give up at once
+        return response
+
+    async def _broken(self, message: str) -> web.StreamResponse:
+        """An answer that cannot be ended well is not ended: a client asks again when its stream is cut."""
+        if self._response is None:
+            self.office.metrics.count("broken")
+            return web.Response(status=502, body=self.face.error(502, message), content_type="application/json")
+        await self._write(self._splice.failed(message))
+        if self.request.transport is not None:
+            self.request.transport.close()
+        return self._response
+
+
+def _kind(failure: Failure) -> Literal["overflow", "unavailable", "invalid"]:
+    """For the log: `invalid` is about the request, all else but an overflow is about the provider's state."""
+    if failure.kind == "overflow":
+        return "overflow"
+    return "invalid" if failure.kind == "invalid" else "unavailable"
+
+
+def unreachable(metrics: Metrics, face: Face | None, problem: Exception) -> web.Response:
+    metrics.count("upstream_errors", kind="unreachable")
+    said = f"transom: the upstream did not answer: {type(problem).__name__}: {problem}"
+    if face is None:
+        return web.Response(status=502, text=said + "\n")
+    return web.Response(status=502, body=face.error(502, said), content_type="application/json")
+
+
+def one_line(problem: BaseException) -> str:
+    """For a header or a log line: no content of a request, no line break."""
+    return " ".join(f"{type(problem).__name__}: {problem}".split())[:300].encode("ascii", "replace").decode()

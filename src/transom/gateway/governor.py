@@ -1,0 +1,188 @@
+"""The governor: which conversation a request belongs to, and under which rules it is governed. Synchronous; all of it
+runs in one thread of its own, so that the kernel never meets itself and the socket's loop never waits for it.
+
+Sessions of one key are named by the key and a number, roots and forks alike, so that after a restart they are found
+again without an index. A conversation that was long idle is dropped from memory; the log brings it back.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from uuid import UUID, uuid5
+
+from transom.core.budget import limits
+from transom.core.canon import FORMAT
+from transom.core.event import SessionOpened
+from transom.core.overlay import prompt_tokens
+from transom.core.policy import Policy
+from transom.core.pricing import PriceTable, find_price, usage_cost
+from transom.errors import KernelError, UsageError
+from transom.gateway.conversation import Conversation, Ready
+from transom.gateway.face import Call, Face
+from transom.gateway.identity import Identity
+from transom.ports import Blobs, Counter, Log
+from transom.session import Rules
+
+__all__ = ["Governor", "Turn"]
+
+_NAMES = UUID("6f0b7a52-9a0e-5c41-8d52-6d1c3f0e7b11")
+"""The namespace of session ids made from a client's key."""
+_HELD = 64
+"""Conversations in memory; the longest idle one goes first."""
+_LOOKED_AT = 16
+"""Newest sessions of one key that are opened to see which a request continues."""
+
+
+@dataclass(slots=True)
+class Turn:
+    """One request of a client on its way: what governs it, and what the client has got of its answer so far."""
+
+    conversation: Conversation
+    call: Call
+    ready: Ready
+    rounds: int = 1
+    """Requests that went upstream for it."""
+    calls: list[str] = field(default_factory=list)
+    text: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Histories:
+    """Of one key: how many sessions it has, and the conversations on the newest of them."""
+
+    count: int
+    open: list[Conversation]
+
+    def add(self, one: Conversation) -> Conversation:
+        self.count += 1
+        self.open.append(one)
+        return one
+
+
+class Governor:
+    def __init__(
+        self,
+        log: Log,
+        blobs: Blobs,
+        counter: Counter,
+        *,
+        policy: Policy,
+        prices: PriceTable,
+        context_limit: int,
+        clock: Callable[[], int],
+        ids: Callable[[], str],
+    ) -> None:
+        """`context_limit` 0: what the price table says of the client's model."""
+        self._log, self._blobs, self._counter = log, blobs, counter
+        self._policy, self._prices, self._context_limit = policy, prices, context_limit
+        self._clock, self._ids = clock, ids
+        self._held: OrderedDict[str, _Histories] = OrderedDict()
+
+    def begin(self, face: Face, call: Call, identity: Identity) -> Turn:
+        """The conversation that a request continues, with what is new in it, ready for upstream. Raises `UsageError`
+        for a model whose window is not known, and what deciding raises."""
+        rules = self._rules(face, call)
+        known = self._known(face, identity, rules)
+        best = max(known.open, key=lambda one: (one.common(call), one.session.state.seq), default=None)
+        common = best.common(call) if best is not None else 0
+        if best is None or not common:
+            session_id = _session_id(identity.key, known.count)
+            best = known.add(self._start(face, call, identity, rules, session_id))
+            common = 0
+        elif not best.continues(call, common):
+            best = known.add(best.fork(common, _session_id(identity.key, known.count)))
+        if best.session.rules.bounds != rules.bounds:
+            best.rebound(rules)
+        best.admit(call, common)
+        return Turn(best, call, best.ready(call))
+
+    def again(self, turn: Turn) -> None:
+        """Another request for the same turn: after the host's own calls, or an overflow."""
+        turn.rounds += 1
+        turn.ready = turn.conversation.ready(turn.call)
+
+    def failed_open(self, identity: Identity, reason: str) -> None:
+        """What failed halfway is read from the log again; the log says why the client's own request went upstream."""
+        known = self._held.pop(identity.key, None)
+        if known is not None and known.open:
+            with suppress(KernelError):  # the log may be what failed; the header and the metric say it too
+                known.open[-1].failed_open(reason)
+
+    def report(self) -> list[dict[str, str | int | float]]:
+        """Of the conversations in memory, the newest last: where each window stands and what was spent."""
+        return [self._row(one) for known in self._held.values() for one in known.open]
+
+    def _row(self, one: Conversation) -> dict[str, str | int | float]:
+        state = one.session.state
+        price = find_price(self._prices, state.model)
+        return {
+            "session": one.session_id,
+            "client": state.opened.agent if state.opened else "",
+            "model": state.model,
+            "window": state.window.generation + 1,
+            "tokens": prompt_tokens(state),
+            "limit": one.session.rules.bounds.hard,
+            "requests": state.requests,
+            "boundaries": state.boundaries,
+            "prompt_tokens": sum(usage.prompt for usage in one.used),
+            "cached_tokens": sum(usage.cached for usage in one.used),
+            "output_tokens": sum(usage.output for usage in one.used),
+            "usd": round(sum(usage_cost(price, usage) for usage in one.used), 6),
+        }
+
+    def _known(self, face: Face, identity: Identity, rules: Rules) -> _Histories:
+        found = self._held.get(identity.key)
+        if found is None:
+            count = 0
+            while self._log.sessions(_session_id(identity.key, count)):
+                count += 1
+            newest = [_session_id(identity.key, number) for number in range(max(0, count - _LOOKED_AT), count)]
+            found = _Histories(
+                count, [Conversation.open(face, self._log, self._blobs, session_id=one, rules=rules) for one in newest]
+            )
+            self._held[identity.key] = found
+        self._held.move_to_end(identity.key)
+        while sum(len(known.open) for known in self._held.values()) > _HELD and len(self._held) > 1:
+            self._held.popitem(last=False)
+        return found
+
+    def _start(self, face: Face, call: Call, identity: Identity, rules: Rules, session_id: str) -> Conversation:
+        opened = SessionOpened(
+            format=FORMAT,
+            agent=identity.client or "gateway",
+            agent_version=version("transom"),
+            model=call.model,
+            provider=face.name,
+            policy=self._policy.name,
+            counter=self._counter.name,
+            context_limit=rules.bounds.context_limit,
+            title=identity.kind if identity.kind != "main" else "",
+        )
+        return Conversation.start(face, self._log, self._blobs, session_id=session_id, opened=opened, rules=rules)
+
+    def _rules(self, face: Face, call: Call) -> Rules:
+        limit = self._context_limit or self._window_of(call.model)
+        # What the client may ask for in answer is kept free, but for a quarter of the window at most.
+        reserve = max(min(8192, limit // 8), min(call.max_output_tokens, limit // 4))
+        return Rules(
+            policy=self._policy,
+            bounds=limits(limit, source="configured" if self._context_limit else "catalogue", output_reserve=reserve),
+            counter=self._counter,
+            dialect=face.dialect,
+            clock=self._clock,
+            ids=self._ids,
+        )
+
+    def _window_of(self, model: str) -> int:
+        price = find_price(self._prices, model)
+        if price.assumed or not price.context_window:
+            raise UsageError(f"the window of {model!r} is not known: start the gateway with --context-limit")
+        return price.context_window
+
+
+def _session_id(key: str, number: int) -> str:
+    return str(uuid5(_NAMES, f"{key}\n{number}"))
