@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transom.adapters.provider_anthropic import DIALECT
+from transom.adapters.provider_anthropic import DIALECT, dialect
+from transom.adapters.provider_writing import Reach
 from transom.core.block import Block, Image, Opaque, Text, Thought, ToolCall, ToolResultRaw, ToolResultRef
 from transom.core.event import Section, Tool
 from transom.core.state import Head, Item, Role
@@ -115,6 +116,18 @@ def test_an_opaque_item_and_arguments_that_are_objects_stand_byte_for_byte() -> 
 )
 def test_arguments_are_an_object_whatever_the_model_wrote(arguments: str, shown: dict[str, object]) -> None:
     assert content(item("assistant", ToolCall(call_id="c", name="n", arguments=arguments)))[0]["input"] == shown
+
+
+def test_calls_keep_their_ids_where_they_came_from_the_same_provider() -> None:
+    odd = "call:1|" * 20
+    items = (
+        [item("assistant", ToolCall(call_id=odd, name="n", arguments="{}"))],
+        [item("tool", ToolResultRaw(text="out"), call_id=odd)],
+    )
+    for made, is_kept in ((DIALECT, False), (dialect(Reach(keeps_ids=True)), True)):
+        call, result = (json.loads(made.message(group))["content"][0] for group in items)
+        assert call["id"] == result["tool_use_id"]
+        assert (call["id"] == odd) == is_kept
 
 
 def test_arguments_nested_too_deep_to_read_are_carried_as_a_string() -> None:

@@ -135,6 +135,27 @@ def test_an_anthropic_body_that_is_no_message_is_a_failure() -> None:
     assert AnthropicReader("here/m1").whole(body) == Failure(kind="unavailable", message="Overloaded")
 
 
+def test_the_items_of_an_answer_are_what_the_api_takes_back_with_its_citations() -> None:
+    reader = AnthropicReader("o")
+    for event in (
+        '{"type":"content_block_start","index":0,"content_block":{"type":"text","text":"","citations":[]}}',
+        '{"type":"content_block_delta","index":0,"delta":{"type":"citations_delta","citation":{"url":"u1"}}}',
+        '{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"said"}}',
+        '{"type":"content_block_delta","index":0,"delta":{"type":"citations_delta","citation":{"url": "u2"}}}',
+        '{"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"c","name":"n","input":{}}}',
+        '{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"{\\"a\\": 1}"}}',
+        '{"type":"message_stop"}',
+    ):
+        reader.event(event)
+    assert reader.items() == (
+        b'{"type":"text","text":"said","citations":[{"url":"u1"},{"url": "u2"}]}',
+        b'{"type":"tool_use","id":"c","name":"n","input":{"a": 1}}',
+    )
+    reply = reader.reply()
+    assert reply is not None
+    assert reply.blocks == (Text(text="said"), ToolCall(call_id="c", name="n", arguments='{"a": 1}'))
+
+
 def test_calls_of_a_whole_answer_without_ids_get_ids_of_their_own() -> None:
     calls = ",".join('{"type":"function","function":{"name":"ls","arguments":"{}"}}' for _ in range(2))
     body = f'{{"id":"c","choices":[{{"index":0,"message":{{"tool_calls":[{calls}]}},"finish_reason":"tool_calls"}}]}}'

@@ -27,7 +27,6 @@ from transom.adapters.provider_writing import (
     offered_tools,
     raw_object,
     string,
-    wire_call_id,
     word_text,
     written_array,
     written_object,
@@ -38,10 +37,11 @@ from transom.core.state import Head, Item
 from transom.core.wire import Dialect, Segment
 from transom.ports import Outgoing
 
-__all__ = ["DIALECT", "api", "dialect"]
+__all__ = ["DIALECT", "MARKABLE", "api", "dialect"]
 
 _MARK = b',"cache_control":{"type":"ephemeral"}'
-_MARKABLE = frozenset({"text", "image", "tool_use", "tool_result"})
+MARKABLE = frozenset({"text", "image", "tool_use", "tool_result"})
+"""Blocks that take a cache mark."""
 _OWNED = frozenset({"model", "max_tokens", "tools", "system", "messages", "tool_choice", "stream"})
 _KEYED = frozenset({"thinking", "speed"})
 """Request fields that the messages, or all behind the tools, are cached under (prompt caching page, July 2026)."""
@@ -112,7 +112,7 @@ def _message(reach: Reach, group: Sequence[Item]) -> bytes:
 def _result(reach: Reach, item: Item) -> bytes:
     content = b",".join(data for block in item.blocks if (data := _block(reach, item, block)))
     error = b',"is_error":true' if item.is_error else b""
-    call_id = string(wire_call_id(item.call_id))
+    call_id = string(reach.call_id(item.call_id))
     return b'{"type":"tool_result","tool_use_id":%b,"content":[%b]%b}' % (call_id, content, error)
 
 
@@ -122,7 +122,7 @@ def _block(reach: Reach, item: Item, block: Block) -> bytes:
             return _words(word_text(item, block, reach))
         case ToolCall():
             return b'{"type":"tool_use","id":%b,"name":%b,"input":%b}' % (
-                string(wire_call_id(block.call_id)),
+                string(reach.call_id(block.call_id)),
                 string(block.name),
                 input_object(block.arguments),
             )
@@ -202,7 +202,7 @@ def _markable(messages: list[bytes], end: int) -> int:
 def _takes_mark(message: bytes) -> bool:
     """Whether the last block may carry one: rendered by us, of a kind that may, and without a mark of its own."""
     last = _CONTENTS.decode(message).content[-1]
-    return last.type in _MARKABLE and last.cache_control is msgspec.UNSET and message.endswith(b"}]}")
+    return last.type in MARKABLE and last.cache_control is msgspec.UNSET and message.endswith(b"}]}")
 
 
 DIALECT = dialect(Reach())

@@ -11,7 +11,7 @@ import msgspec
 
 from transom.adapters.provider_api import kind_of, read_loosely
 from transom.adapters.provider_errors import Failure, failure_of
-from transom.adapters.provider_writing import string, written_object
+from transom.adapters.provider_writing import string, written_array, written_object
 from transom.core.block import Block, Opaque, Text, Thought, ToolCall
 from transom.core.event import Usage
 from transom.ports import Delta, Reply
@@ -66,6 +66,7 @@ class _Delta(msgspec.Struct):
     thinking: str = ""
     signature: str = ""
     partial_json: str = ""
+    citation: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class _Block(msgspec.Struct):
@@ -83,6 +84,7 @@ _MESSAGE = msgspec.json.Decoder(_Message)
 _DELTA = msgspec.json.Decoder(_Delta)
 _STOP = msgspec.json.Decoder(_Stop)
 _BLOCK = msgspec.json.Decoder(_Block)
+_LIST = msgspec.json.Decoder(list[msgspec.Raw])
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -94,13 +96,14 @@ class _Open:
         self.kind = kind_of(raw)
         self.grown: dict[str, list[str]] = {}
         self.replaced: dict[str, bytes] = {}
+        self.listed: dict[str, list[bytes]] = {}
 
     def grow(self, field: str, text: str) -> None:
         self.grown.setdefault(field, []).append(text)
 
     def item(self) -> bytes:
         """The whole item: bytes as they came where nothing was added."""
-        if not self.grown and not self.replaced:
+        if not self.grown and not self.replaced and not self.listed:
             return self.raw
         fields = {name: bytes(value) for name, value in _FIELDS.decode(self.raw).items()}
         for name, texts in self.grown.items():
@@ -111,6 +114,9 @@ class _Open:
             opened = fields.get(name, b"")
             start = msgspec.json.decode(opened, type=str) if opened.startswith(b'"') else ""
             fields[name] = string(start + text)
+        for name, values in self.listed.items():
+            opened = fields.get(name, b"")
+            fields[name] = written_array([*(_LIST.decode(opened) if opened.startswith(b"[") else ()), *values])
         return written_object({**fields, **self.replaced})
 
 
@@ -165,6 +171,8 @@ class AnthropicReader:
                 block.grow("input", delta.partial_json)
                 if block.kind == "tool_use":
                     return Delta(kind="call", text=delta.partial_json)
+            case "citations_delta":
+                block.listed.setdefault("citations", []).append(bytes(delta.citation))
             case _:
                 for name, value in _FIELDS.decode(event.delta).items():
                     raw = bytes(value)
@@ -191,6 +199,10 @@ class AnthropicReader:
 
     def reply(self) -> Reply | None:
         return self._whole() if self.is_done or self._stop else None
+
+    def items(self) -> tuple[bytes, ...]:
+        """The API's own items that the reply's blocks are read from, one each: what the API takes back of them."""
+        return tuple(self._blocks[place].item() for place in sorted(self._blocks))
 
     def _whole(self) -> Reply:
         return Reply(

@@ -57,6 +57,12 @@ class Reach:
     origin: str = ""
     """`provider/model`, as `Thought.origin`."""
     blobs: Blobs | None = None
+    keeps_ids: bool = False
+    """Calls keep their ids whatever they look like: they came from the provider they go back to."""
+
+    def call_id(self, call_id: str) -> str:
+        """The id as a request shows it: else one that every API takes."""
+        return call_id if self.keeps_ids else wire_call_id(call_id)
 
     def carries(self, block: Thought | Opaque) -> bool:
         return not self.origin or block.origin == self.origin
