@@ -17,7 +17,7 @@ import msgspec
 from transom.core.canon import canonical
 from transom.errors import BadInput
 
-__all__ = ["Span", "appended", "fields_of", "items_of", "spans_of", "value_of", "without"]
+__all__ = ["Span", "appended", "fields_of", "items_of", "listed", "spans_of", "value_of", "without"]
 
 Span = tuple[str, int, int]
 """A field: its name, and where its value stands."""
@@ -51,9 +51,15 @@ def items_of(raw: bytes) -> tuple[bytes, ...]:
         return tuple(raw[start:end] for start, end in _walked_items(raw))
 
 
+def listed(fields: Mapping[str, bytes], name: str) -> tuple[bytes, ...]:
+    """The members of a field that is an array; none if it is something else or absent."""
+    raw = fields.get(name, b"")
+    return items_of(raw) if raw.startswith(b"[") else ()
+
+
 def spans_of(raw: bytes, fields: Mapping[str, bytes] | None = None) -> list[Span]:
-    """Where an object's values stand, in order; a name that stands twice is there twice. `fields`: what `fields_of` said
-    of it, so that it need not be read again. Raises `BadInput` for what is no object."""
+    """Where an object's values stand, in order; a name that stands twice is there twice. `fields`: what `fields_of`
+    said of it, so that it need not be read again. Raises `BadInput` for what is no object."""
     values: Mapping[str, bytes | msgspec.Raw]
     try:
         values = _FIELDS.decode(raw) if fields is None else fields
