@@ -97,6 +97,7 @@ _FULL = "model_context_window_exceeded"
 
 @dataclass(slots=True)
 class _Pending:
+    number: int
     call_id: str
     name: str = ""
     arguments: list[str] = field(default_factory=list)
@@ -118,6 +119,9 @@ class ChatReader:
         self._others: list[Block] = []
         self._calls: list[_Pending] = []
         self._open: dict[int, _Pending] = {}
+        self.pieces: list[tuple[int, str | None]] = []
+        """Of the last event's pieces of calls: which call of the answer it belongs to, counted from 0, and its name; ""
+        if it has not come yet, None if it is no function call."""
         self.is_done = False
 
     def event(self, data: str) -> Delta | Failure | None:
@@ -140,6 +144,7 @@ class ChatReader:
         return self._whole() if self._stop else None
 
     def _read(self, data: str | bytes) -> Delta | Failure | None:
+        self.pieces = []
         answer = read_loosely(data, _ANSWER)
         if bytes(answer.error) != b"null":
             return failure_of(0, data.encode() if isinstance(data, str) else data)
@@ -197,16 +202,18 @@ class ChatReader:
             place = len(self._calls) if is_opening else max(len(self._calls) - 1, 0)
         pending = self._open.get(place)
         if pending is None or (call.id and pending.call_id and call.id != pending.call_id):
-            pending = _Pending(call_id=call.id or "")
+            pending = _Pending(number=len(self._calls), call_id=call.id or "")
             self._calls.append(pending)
             self._open[place] = pending
         pending.call_id = pending.call_id or call.id or ""
         function = call.function
         if function is None:
             pending.other = pending.other or raw
+            self.pieces.append((pending.number, None))
             return ""
         is_new = bool(function.name) and not pending.name
         pending.name = pending.name or function.name or ""
+        self.pieces.append((pending.number, None if pending.other else pending.name))
         raw = bytes(function.arguments)
         text = msgspec.json.decode(raw, type=str) if raw.startswith(b'"') else "" if raw == b"null" else raw.decode()
         pending.arguments.append(text)
