@@ -433,7 +433,20 @@ def test_a_used_up_fallback_that_frees_too_little_is_refused_once_and_waits_for_
     for _ in range(2):
         story.session.boundary(model_hands_over=True)
         assert [one.cause for one in refused(story)] == ["hard-limit"]
+        assert not story.session.state.fallbacks  # there is room to work in: the surface is whole again
     assert opened(story) == []
+
+
+def test_a_fallback_stage_goes_on_to_its_end_also_if_the_provider_counts_less_than_was_thought() -> None:
+    story = story_of("rollover")
+    fill(story, story.rules.bounds.base)
+    for number in range(1, FALLBACK_CHANCES + 1):
+        story.session.boundary(model_hands_over=True)
+        assert story.session.state.fallbacks == number
+        story.session.request()
+        story.reply("I read on.", usage=Usage(uncached=story.rules.bounds.base // 2, output=4))
+    story.session.boundary(model_hands_over=True)
+    assert [one.cause for one in opened(story)] == ["hard-limit"]
 
 
 def test_a_window_that_opens_at_the_watermark_is_not_reminded_in_the_same_gap() -> None:

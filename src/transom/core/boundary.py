@@ -158,7 +158,7 @@ class _Desk:
             self.compress()
         action = evaluate(
             self.bounds,
-            current=self.current(),
+            current=max(self.current(), self.bounds.base if self.state.fallbacks else 0),  # a stage goes to its end
             declared=False,
             reminder_claimed=self.state.reminder_claimed or not model_hands_over,
             fallback_claimed=self.state.fallbacks >= FALLBACK_CHANCES and self.is_answered(),
@@ -173,7 +173,7 @@ class _Desk:
             self.rollover("hard-limit")
         elif action.kind == "remind":
             self.say("reminder", reminder_notice(action.remaining))
-        elif action.kind == "fallback" and self.is_answered():
+        elif action.kind == "fallback" and self.is_answered() and not self.is_refused():
             self.say("fallback", fallback_notice(self.state))
 
     def is_answered(self) -> bool:
@@ -218,7 +218,7 @@ class _Desk:
             self.replace(how, [target for kind, found in made.cuts if kind == how for target in found])
 
     def compress(self) -> None:
-        """What the policy does at its moment, unless it was refused and the window has hardly grown since."""
+        """What the policy does at its moment, unless it was refused and the window has hardly grown."""
         if self.is_refused():
             return
         match self.policy.how:

@@ -160,6 +160,9 @@ def _disposed(state: State, fact: UserDisposed) -> None:
 
 def _refused(state: State, fact: WindowRefused) -> None:
     state.refused_tokens = fact.tokens_before
+    if fact.cause == "hard-limit" and state.fallbacks:  # there is room yet: everything may be called again
+        _narrowed(state)
+        state.fallbacks = 0
     if fact.cause == "model":
         state.intent, state.intent_uuid = None, ""
 
