@@ -1,0 +1,110 @@
+"""`transom gateway`: agents that exist are governed by changing one URL. Serve it, ask how a client is set, start a
+client behind it, see what it does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+
+from transom.cli.options import AsJson, StoreFolder
+
+if TYPE_CHECKING:
+    from transom.gateway.serving import Plan
+
+__all__ = ["gateway"]
+
+_PORT = 4141
+
+_Port = Annotated[int, Parameter(help="Of the server; 0 = any that is free.")]
+_Ups = Annotated[
+    list[str] | None,
+    Parameter(
+        name=["--upstream"],
+        consume_multiple=False,
+        help="NAME=URL, NAME being anthropic or openai; may be given for each. Without it, the makers' own.",
+    ),
+]
+_Limit = Annotated[str, Parameter(help="Tokens of the window: 32k, 128000. Without it, what is known of each model.")]
+_PolicyName = Annotated[str, Parameter(help="A preset (rollover, gssc, mask, …; raw = relay only) or FILE.toml.")]
+_Token = Annotated[str, Parameter(help="What clients must show: needed to serve others than this machine.")]
+_Address = Annotated[str, Parameter(help="Where a running gateway is.")]
+
+gateway = App(
+    name="gateway",
+    help="Serve the gateway: agents that exist get rollover, offload, recall and a log by changing one URL.",
+    help_format="plaintext",
+    default_parameter=Parameter(show_default=False, negative=()),
+)
+
+
+@gateway.default
+def _serve(
+    *,
+    port: _Port = _PORT,
+    host: Annotated[str, Parameter(help="The address to listen on. Others than this machine's need --token.")] = (
+        "127.0.0.1"
+    ),
+    upstream: _Ups = None,
+    context_limit: _Limit = "",
+    policy: _PolicyName = "rollover",
+    token: _Token = "",
+    store: StoreFolder = None,
+) -> int:
+    """Serve until stopped. Requests under way are ended first (Ctrl-C or SIGTERM)."""
+    from transom.cli.serving import serve_until_stopped
+
+    serve_until_stopped(_plan(upstream, context_limit, policy, host=host, token=token, store=store), port)
+    return 0
+
+
+@gateway.command(name="env")
+def _env(
+    client: Annotated[str, Parameter(help="claude-code, codex, opencode, pi, qwen-code, aider, mini-swe-agent.")],
+    /,
+    *,
+    port: _Port = _PORT,
+) -> int:
+    """Print the settings that make a client use the gateway, to be pasted into a shell or a file."""
+    from transom.cli.serving import show_settings
+
+    show_settings(client, f"http://127.0.0.1:{port}")
+    return 0
+
+
+@gateway.command(name="run")
+def _run(
+    *command: Annotated[str, Parameter(allow_leading_hyphen=True, help="The client and its arguments, after --.")],
+    upstream: _Ups = None,
+    context_limit: _Limit = "",
+    policy: _PolicyName = "rollover",
+    store: StoreFolder = None,
+) -> int:
+    """Start a client behind a gateway of its own; the gateway ends with it. Exits as the client does."""
+    from transom.cli.serving import run_behind
+
+    return run_behind(_plan(upstream, context_limit, policy, store=store), list(command))
+
+
+@gateway.command(name="status")
+def _status(
+    *,
+    at: _Address = f"http://127.0.0.1:{_PORT}",
+    token: _Token = "",
+    watch: Annotated[bool, Parameter(help="Stay, and show it again every second.")] = False,
+    json: AsJson = False,
+) -> int:
+    """Show sessions, windows, cached share, boundaries, misses and spend of a running gateway."""
+    from transom.cli.serving import show_status
+
+    show_status(at, token, is_live=watch, is_json=json)
+    return 0
+
+
+def _plan(
+    upstream: list[str] | None, limit: str, policy: str, *, host: str = "127.0.0.1", token: str = "", store: Path | None
+) -> Plan:
+    from transom.cli.serving import plan_of
+
+    return plan_of(host=host, upstream=upstream or [], limit=limit, policy=policy, token=token, store=store)

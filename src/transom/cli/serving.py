@@ -1,0 +1,182 @@
+"""What `transom gateway` and its commands do: serve, start a client behind a gateway, show settings and state."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shlex
+import shutil
+import signal
+import socket
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from aiohttp import web
+from rich.live import Live
+from rich.table import Table
+
+from transom import compose
+from transom.cli.terminal import out, printable, say
+from transom.cli.terms import parse_tokens
+from transom.core.policy import PRESETS
+from transom.errors import BadInput, UsageError
+from transom.gateway.clients import client
+from transom.gateway.serving import UPSTREAMS, Plan, gateway
+
+__all__ = ["plan_of", "run_behind", "serve_until_stopped", "show_settings", "show_status"]
+
+_GRACE = 30.0
+"""Seconds that requests under way get to end."""
+
+
+def plan_of(*, host: str, upstream: Sequence[str], limit: str, policy: str, token: str, store: Path | None) -> Plan:
+    """A plan from the flags. Raises `UsageError` for one that says nothing usable."""
+    upstreams = dict(UPSTREAMS)
+    for one in upstream:
+        name, separator, url = one.partition("=")
+        if not separator or name not in UPSTREAMS:
+            raise UsageError(f"--upstream {one!r}: write anthropic=URL or openai=URL")
+        upstreams[name] = url
+    chosen = PRESETS.get(policy)
+    if chosen is None and not policy.endswith(".toml"):
+        raise UsageError(f"--policy: no preset is called {policy!r}; known are {', '.join(PRESETS)}, or FILE.toml")
+    return Plan(
+        store=store,
+        upstreams=upstreams,
+        policy=chosen or compose.policy(Path(policy)),
+        context_limit=parse_tokens(limit) if limit else 0,
+        host=host,
+        token=token,
+    )
+
+
+def serve_until_stopped(plan: Plan, port: int) -> None:
+    """Raises `UsageError` for a port that is taken."""
+    app, listening = gateway(plan), _listening(plan.host, port)
+    host, bound = listening.getsockname()[:2]
+    say(f"gateway: http://{host}:{bound} -> {', '.join(f'{name} {url}' for name, url in plan.upstreams.items())}")
+    say("gateway: how a client is set: transom gateway env CLIENT; what it does: transom gateway status")
+    web.run_app(app, sock=listening, print=lambda *_: None, access_log=None, shutdown_timeout=_GRACE)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listening = socket.create_server((host, port), family=family, backlog=128)
+    except OSError as problem:
+        raise UsageError(f"--host {host} --port {port}: {problem.strerror or problem}; choose another") from None
+    return listening
+
+
+def show_settings(name: str, root: str) -> None:
+    """A client's settings, ready to paste."""
+    found = client(name).filled(root)
+    for key, value in found.env.items():
+        out().print(f"export {key}={shlex.quote(value)}", soft_wrap=True)
+    if found.arguments:
+        out().print(f"{found.command} {shlex.join(found.arguments)}", soft_wrap=True)
+    if found.settings:
+        say(f"{'or ' if found.env or found.arguments else ''}in {found.file}:")
+        out().print(found.settings, soft_wrap=True)
+    if found.note:
+        say(found.note)
+    say(f"as measured with {found.name} {found.version}")
+
+
+def run_behind(plan: Plan, command: list[str]) -> int:
+    """Start a client behind a gateway of its own. Its exit code."""
+    if command[:1] == ["--"]:
+        command = command[1:]
+    if not command:
+        raise UsageError("name the client after --, as in: transom gateway run -- claude -p 'Fix the tests'")
+    known = client(Path(command[0]).name)
+    program = shutil.which(command[0])
+    if program is None:
+        raise BadInput(f"{command[0]}: no such program on the PATH")
+    return asyncio.run(_behind(plan, known.name, [program, *command[1:]]))
+
+
+async def _behind(plan: Plan, name: str, command: list[str]) -> int:
+    runner = web.AppRunner(gateway(plan), access_log=None, shutdown_timeout=_GRACE)
+    await runner.setup()
+    listening = _listening(plan.host, 0)
+    await web.SockSite(runner, listening).start()
+    root = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    set_up = client(name).filled(root)
+    if set_up.file and not set_up.env and not set_up.arguments:
+        say(f"{name} is set by a file alone: put this into {set_up.file}\n{set_up.settings}")
+    try:
+        process = await asyncio.create_subprocess_exec(
+            command[0], *set_up.arguments, *command[1:], env={**os.environ, **set_up.env}
+        )
+        loop = asyncio.get_running_loop()
+        for one in (signal.SIGINT, signal.SIGTERM):  # the client hears them, and ends as it does
+            loop.add_signal_handler(one, _pass_on, process, one)
+        return await process.wait()
+    finally:
+        await runner.cleanup()
+
+
+def _pass_on(process: asyncio.subprocess.Process, number: int) -> None:
+    # Ctrl-C reaches the client by itself when it runs in the same terminal.
+    if number != signal.SIGINT or not sys.stdin.isatty():
+        with suppress(ProcessLookupError):
+            process.send_signal(number)
+
+
+def show_status(at: str, token: str, *, is_live: bool, is_json: bool) -> None:
+    """Raises `BadInput` where no gateway answers."""
+    if is_json:
+        out().print(json.dumps(_fetched(at, token), indent=1), soft_wrap=True)
+        return
+    if not is_live:
+        out().print(_table(_fetched(at, token)))
+        return
+    with Live(_table(_fetched(at, token)), refresh_per_second=2, screen=False) as view:
+        while True:
+            time.sleep(1)
+            view.update(_table(_fetched(at, token)))
+
+
+def _fetched(at: str, token: str) -> dict[str, object]:
+    request = urllib.request.Request(f"{at.rstrip('/')}/transom/status", headers={"x-transom-token": token})  # noqa: S310
+    if not at.startswith(("http://", "https://")):
+        raise BadInput(f"--at {at}: is no http or https URL")
+    try:
+        with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310 - its scheme was looked at
+            found: dict[str, object] = json.load(response)
+            return found
+    except (OSError, ValueError) as problem:
+        raise BadInput(f"{at}: no gateway answers there: {problem}") from None
+
+
+def _table(found: dict[str, object]) -> Table:
+    table = Table(title=_totals(found), title_justify="left", title_style="")
+    for name in ("session", "client", "model", "window", "prompt", "cached", "boundaries", "spent"):
+        table.add_column(name, justify="left" if name in {"session", "client", "model"} else "right")
+    rows = found.get("sessions")
+    for row in reversed(rows if isinstance(rows, list) else []):
+        prompt = row["prompt_tokens"]
+        table.add_row(
+            row["session"][:8],
+            printable(row["client"]),
+            printable(row["model"]),
+            str(row["window"]),
+            f"{row['tokens']:,} of {row['limit']:,}",
+            f"{row['cached_tokens'] / prompt:.0%}" if prompt else "-",
+            str(row["boundaries"]),
+            f"${row['usd']:.2f}",
+        )
+    return table
+
+
+def _totals(found: dict[str, object]) -> str:
+    metrics = found.get("metrics")
+    shown = metrics.items() if isinstance(metrics, dict) else ()
+    return "\n".join(f"{name} {value:,}" for name, value in shown if name.startswith(("requests", "verdicts", "up")))

@@ -1,0 +1,82 @@
+"""A gateway put together and served: the store, the faces, the upstreams, a socket."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import time_ns
+from uuid import uuid4
+
+from aiohttp import web
+
+from transom import compose
+from transom.core.policy import PRESETS, Policy
+from transom.errors import UsageError
+from transom.gateway.app import Gateway, Settings
+from transom.gateway.face import Face
+from transom.gateway.face_anthropic import AnthropicFace
+from transom.gateway.face_openai_chat import OpenAIChatFace
+from transom.gateway.face_openai_responses import OpenAIResponsesFace
+from transom.gateway.governor import Governor
+from transom.gateway.upstream import Upstream
+
+__all__ = ["UPSTREAMS", "Plan", "gateway"]
+
+UPSTREAMS = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com"}
+_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """`context_limit` 0: what the price table says of each model."""
+
+    store: Path | None = None
+    upstreams: Mapping[str, str] = field(default_factory=lambda: UPSTREAMS)
+    policy: Policy = PRESETS["rollover"]
+    context_limit: int = 0
+    host: str = "127.0.0.1"
+    token: str = ""
+
+
+def gateway(plan: Plan) -> web.Application:
+    """The server's application. Raises `UsageError` for an open address without a token, `BadInput` for an upstream
+    that is no URL."""
+    if plan.host not in _LOOPBACK and not plan.token:
+        raise UsageError(f"--host {plan.host} can be reached from outside: give --token, or stay on 127.0.0.1")
+
+    def make() -> tuple[Governor, Callable[[], None]]:
+        kept = compose.store(plan.store)
+        _close_to_others(kept.path)
+        governor = Governor(
+            kept.log,
+            kept.blobs,
+            compose.counter(),
+            policy=plan.policy,
+            prices=compose.prices(),
+            context_limit=plan.context_limit,
+            clock=lambda: time_ns() // 1_000_000,
+            ids=lambda: str(uuid4()),
+        )
+        return governor, kept.close
+
+    settings = Settings(is_governed=plan.policy.name != "raw", token=plan.token)
+    return Gateway(_faces(), Upstream(plan.upstreams), make, settings).app()
+
+
+def _faces() -> dict[str, Face]:
+    return {
+        "/v1/messages": AnthropicFace(),
+        "/v1/chat/completions": OpenAIChatFace(),
+        "/v1/responses": OpenAIResponsesFace(),
+    }
+
+
+def _close_to_others(folder: Path) -> None:
+    """What clients said is for the store's owner alone."""
+    os.umask(stat.S_IRWXG | stat.S_IRWXO)
+    folder.chmod(stat.S_IRWXU)
+    for file in folder.glob("log*"):
+        file.chmod(stat.S_IRUSR | stat.S_IWUSR)
