@@ -362,7 +362,7 @@ class _Desk:
         would be too large even so is refused; if cutting the window as it stands makes it fit, that is done instead."""
         before = self.current()
         if not self.must_fit() and before - made.tokens < self.least:
-            if not self.is_refused() or cause == "model":
+            if not self.is_refused() or cause == "model" or self.state.fallbacks:
                 self.refuse(cause, before, made.tokens)
             return
         if made.tokens > self.bounds.hard:

@@ -64,7 +64,7 @@ from transom.core.state import (
     folded,
     replaced,
 )
-from transom.core.surface import FALLBACK_CHANCES, hosted
+from transom.core.surface import FALLBACK_CHANCES, hosted, surface
 from transom.core.usage import answers, learn
 
 __all__ = ["fold", "project"]
@@ -252,7 +252,7 @@ def _reply(state: State, event: Event, fact: ModelReplied) -> None:
     if fact.model and fact.model != state.model:
         state.model, state.known_prompt = fact.model, 0
         state.calibration = calibration_for(fact.model)
-    if fact.usage is not None:
+    if fact.usage is not None and not surface(state).withheld:  # the next prompt has those tools again
         learn(state, fact.usage.prompt)
         hidden = max(0, fact.usage.output - state.calibration.visible(item.counts))
         item = msgspec.structs.replace(item, counts=add_counts(item.counts, (0, 0, 0, 0, hidden)))
