@@ -24,6 +24,7 @@ from transom.adapters.memory_log import MemoryLog
 from transom.adapters.policy_file import load_policy
 from transom.adapters.price_table import load_prices
 from transom.adapters.sqlite_log import SqliteLog
+from transom.core.event import SessionOpened
 from transom.core.policy import Policy
 from transom.core.pricing import PriceTable
 from transom.core.wire import Dialect
@@ -54,6 +55,7 @@ __all__ = [
     "recent_sessions",
     "sample",
     "scratch_log",
+    "sent_dialect",
     "store",
 ]
 
@@ -134,6 +136,27 @@ def dialect_for(provider: str = "", model: str = "") -> Dialect:  # noqa: ARG001
     """How a replay's requests look on the wire, whatever provider was recorded: it compares its bytes with themselves
     only, so the verdicts are the same under any dialect. A live session takes its provider's own."""
     return provider_anthropic.DIALECT
+
+
+def sent_dialect(opened: SessionOpened | None, blobs: Blobs) -> Dialect:
+    """How the requests of a stored session looked: its provider's own dialect, which shows that provider's thoughts
+    alone; the replay's for a recording and for what no API was asked."""
+    from transom.adapters import provider_openai_chat, provider_openai_responses
+    from transom.adapters.local_dialect import DIALECT as LOCAL
+    from transom.adapters.provider_catalogue import PROVIDERS
+    from transom.adapters.provider_writing import Reach
+
+    name = opened.provider if opened is not None and opened.agent == "transom" else ""
+    reach = Reach(origin=f"{name}/{opened.model}" if opened else "", blobs=blobs)
+    dialects = {
+        "anthropic": provider_anthropic.dialect,
+        "openai_chat": provider_openai_chat.dialect,
+        "openai_responses": provider_openai_responses.dialect,
+    }
+    if name == "local":
+        return LOCAL
+    one = next((one for one in PROVIDERS if one.name == name), None)
+    return dialects[one.api](reach) if one is not None else provider_anthropic.DIALECT
 
 
 def provider(

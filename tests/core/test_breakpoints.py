@@ -78,7 +78,7 @@ steps = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60), st.booleans()
 @given(steps)
 def test_all_that_an_answered_request_sent_and_that_stands_yet_is_found(steps: Sequence[tuple[int, ...]]) -> None:
     """However long the steps are, whatever failed, and after rewrites: a thousand tokens a block, marks as chosen."""
-    cache = Cache(ANTHROPIC)
+    cache = Cache()
     sizes = [2]
     kept = 0
     ends: list[int] = []
@@ -89,7 +89,7 @@ def test_all_that_an_answered_request_sent_and_that_stands_yet_is_found(steps: S
             for place in breakpoints(request, kept)
         )
         sent = Sent(at=0, tokens=marks[-1].tokens, kept=5000 + 1000 * request.blocks[kept] if ends else 0, marks=marks)
-        found = cache.send(sent) if not is_failed else None
+        found = cache.send(sent, ANTHROPIC) if not is_failed else None
         if found is not None:
             known = [end for end in ends if end <= kept]
             best = max((5000 + 1000 * request.blocks[end] for end in known), default=0)
@@ -105,11 +105,11 @@ def test_all_that_an_answered_request_sent_and_that_stands_yet_is_found(steps: S
 @pytest.mark.parametrize("blocks", [LOOKBACK, 3 * LOOKBACK])
 def test_a_step_of_any_length_reads_all_that_was_sent_before(blocks: int) -> None:
     first, then = wire(1), wire(1, blocks, blocks)
-    cache = Cache(ANTHROPIC)
+    cache = Cache()
     for request, kept in ((first, 0), (then, 1)):
         marks = tuple(
             Mark(tokens=9000 + 100 * request.blocks[place], blocks=request.blocks[place])
             for place in breakpoints(request, kept)
         )
-        found = cache.send(Sent(at=0, tokens=marks[-1].tokens, kept=9100 if kept else 0, marks=marks))
+        found = cache.send(Sent(at=0, tokens=marks[-1].tokens, kept=9100 if kept else 0, marks=marks), ANTHROPIC)
     assert found.read == 9100

@@ -49,8 +49,8 @@ def lines(draw: st.DrawFn) -> list[Sent]:
 
 
 def reads(rules: CacheRules, requests: Sequence[Sent]) -> list[Expected]:
-    cache = Cache(rules)
-    return [cache.send(one) for one in requests]
+    cache = Cache()
+    return [cache.send(one, rules) for one in requests]
 
 
 def changed(sent: Sent, **fields: float) -> Sent:

@@ -48,6 +48,8 @@ class Sent:
     key: str = ""
     is_long: bool = False
     """The longer, dearer cache is asked for."""
+    is_remembered: bool = True
+    """False where the provider said that it kept nothing of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,60 +74,56 @@ class _Start:
 class _Shelf:
     """What is remembered for one key, the shortest first."""
 
+    is_prefix: bool
     starts: list[_Start] = field(default_factory=list)
     line: int = 0
     """Tokens of the newest prompt of this key that later requests, of any key, have kept."""
     is_cut: bool = False
-    """The newest prompt of any key was not kept whole."""
+    """The newest prompt of this key was not kept whole."""
+
+    def cut(self, kept: int) -> None:
+        """Forget what was rewritten; of a prefix, the rest of it stays."""
+        if kept < self.line:
+            self.line, self.is_cut = kept, True
+        if self.is_prefix:
+            for one in self.starts:
+                one.tokens = min(one.tokens, kept)
+        else:
+            self.starts = [one for one in self.starts if one.tokens <= kept]
+
+    def answer(self, asked: int, through: int) -> None:
+        """The answer to the newest prompt, of `asked` tokens, is sent back as it came."""
+        newest = self.starts[-1] if self.starts else None
+        if newest is not None and newest.tokens == asked < through:
+            self.starts.append(_Start(through, newest.blocks, newest.used, newest.ttl))
 
 
 class Cache:
-    """The state of one provider's cache over one line of requests."""
+    """The state of the caches over one line of requests."""
 
-    def __init__(self, rules: CacheRules) -> None:
-        self._rules = rules
+    def __init__(self) -> None:
         self._shelves: dict[str, _Shelf] = {}
         self._newest = 0
 
-    def send(self, sent: Sent) -> Expected:
-        """What a request reads; it is then remembered itself."""
-        kept = min(sent.kept, self._newest, sent.tokens)
-        for one in self._shelves.values():
-            _cut(one, kept, is_prefix=self._rules.serves == "prefix")
-        shelf = self._shelves.setdefault(sent.key, _Shelf())
-        if kept == self._newest:
-            self._answered(shelf, sent)
-        starts = [one for one in shelf.starts if self._reaches(sent, one)]
+    def send(self, sent: Sent, rules: CacheRules) -> Expected:
+        """What a request reads by the rules of its key; it is then remembered itself."""
+        kept = min(sent.kept, self._newest)
+        if kept < self._newest:  # else nothing was rewritten, whatever another model counts its tokens as
+            for one in self._shelves.values():
+                one.cut(min(kept, sent.tokens))
+        shelf = self._shelves.setdefault(sent.key, _Shelf(is_prefix=rules.serves == "prefix"))
+        if rules.keeps_output and kept == self._newest:
+            shelf.answer(self._newest, min(kept + sent.answered, sent.tokens))
+        starts = [one for one in shelf.starts if one.tokens <= sent.tokens and _reaches(rules, sent, one)]
         alive = [one for one in starts if not one.ttl or sent.at - one.used <= one.ttl]
-        read, warm = self._rounded(alive), self._rounded(starts)
-        self._remember(shelf, sent, read)
+        read, warm = _rounded(rules, alive), _rounded(rules, starts)
+        if sent.is_remembered:
+            self._remember(shelf, sent, rules, read)
         self._newest = sent.tokens
         return Expected(read=read, warm=warm)
 
-    def _answered(self, shelf: _Shelf, sent: Sent) -> None:
-        newest = shelf.starts[-1] if shelf.starts else None
-        if self._rules.keeps_output and newest is not None and newest.tokens == self._newest:
-            longer = min(newest.tokens + sent.answered, sent.tokens)
-            if longer > newest.tokens:
-                shelf.starts.append(_Start(longer, newest.blocks, newest.used, newest.ttl))
-
-    def _reaches(self, sent: Sent, start: _Start) -> bool:
-        rules = self._rules
-        if rules.serves != "marks":
-            return True
-        near = rules.lookback_blocks
-        return any(
-            mark.tokens >= start.tokens and (not near or mark.blocks - start.blocks <= near) for mark in sent.marks
-        )
-
-    def _rounded(self, starts: list[_Start]) -> int:
-        longest = max((one.tokens for one in starts), default=0)
-        if longest < self._rules.min_prefix_tokens:
-            return 0
-        return longest - longest % self._rules.granularity_tokens
-
-    def _remember(self, shelf: _Shelf, sent: Sent, read: int) -> None:
-        rules = self._rules
+    @staticmethod
+    def _remember(shelf: _Shelf, sent: Sent, rules: CacheRules, read: int) -> None:
         ttl = rules.long_ttl_seconds if sent.is_long and rules.long_ttl_seconds else rules.ttl_seconds
         living: list[_Start] = []
         for one in shelf.starts:
@@ -154,12 +152,13 @@ class Cache:
         shelf.line, shelf.is_cut = sent.tokens, False
 
 
-def _cut(shelf: _Shelf, kept: int, *, is_prefix: bool) -> None:
-    """Forget what was rewritten; of a prefix, the rest of it stays."""
-    if kept < shelf.line:
-        shelf.line, shelf.is_cut = kept, True
-    if is_prefix:
-        for one in shelf.starts:
-            one.tokens = min(one.tokens, kept)
-    else:
-        shelf.starts = [one for one in shelf.starts if one.tokens <= kept]
+def _reaches(rules: CacheRules, sent: Sent, start: _Start) -> bool:
+    if rules.serves != "marks":
+        return True
+    near = rules.lookback_blocks
+    return any(mark.tokens >= start.tokens and (not near or mark.blocks - start.blocks <= near) for mark in sent.marks)
+
+
+def _rounded(rules: CacheRules, starts: list[_Start]) -> int:
+    longest = max((one.tokens for one in starts), default=0)
+    return longest - longest % rules.granularity_tokens if longest >= rules.min_prefix_tokens else 0

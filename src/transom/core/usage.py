@@ -11,7 +11,7 @@ from transom.core.block import Text
 from transom.core.event import ModelReplied
 from transom.core.state import NOTHING, State, add_counts, thoughts_of
 
-__all__ = ["answers", "learn"]
+__all__ = ["answers", "learn", "vote"]
 
 _TELLING = 150
 """Tokens of thoughts from which a prompt's growth tells whether they were kept."""
@@ -25,14 +25,20 @@ def learn(state: State, prompt: int) -> None:
         grown = prompt - state.known_prompt
         added = add_counts(window.counts, state.known_counts, -1)
         messages = len(window.items) - state.known_items
-        if any(item.role == "user" for item in window.items[state.known_items :]):
-            state.drop_votes += _vote(state, state.calibration.estimate(added, messages), grown)
+        state.drop_votes += vote(state, prompt)
         state.calibration = state.calibration.observe(added, messages, grown)
     state.known_prompt, state.known_counts, state.known_items = prompt, window.counts, len(window.items)
 
 
-def _vote(state: State, kept: int, grown: int) -> int:
-    """Did the prompt grow as if the thoughts of the turn before were kept, or as if they were dropped?"""
+def vote(state: State, prompt: int) -> int:
+    """Where the user spoke since the last reported prompt: did it grow as if the thoughts of the turn before were kept
+    (-1), or as if they were dropped (1)? 0: it does not tell."""
+    window = state.window
+    new = window.items[state.known_items :]
+    if not state.known_prompt or not any(item.role == "user" for item in new):
+        return 0
+    added = add_counts(window.counts, state.known_counts, -1)
+    kept, grown = state.calibration.estimate(added, len(new)), prompt - state.known_prompt
     thoughts = NOTHING
     for item in reversed(state.window.items[: state.known_items + 1]):
         if item.role == "user":

@@ -74,11 +74,11 @@ def run_of(script: Script, arm: Arm, price: Price, *, context_limit: int, second
 def cached_by_step(steps: Sequence[Step], price: Price) -> list[int]:
     """Tokens the provider's rules say are read from its cache, per request."""
     rules = price.rules
-    cache = Cache(msgspec.structs.replace(rules, serves="prefix") if rules.serves == "marks" else rules)
-    now, found = 0.0, []
+    rules = msgspec.structs.replace(rules, serves="prefix") if rules.serves == "marks" else rules
+    cache, now, found = Cache(), 0.0, []
     for step in steps:
         now += step.gap_ms / 1000
-        found.append(cache.send(Sent(at=now, tokens=step.tokens, kept=step.kept)).read)
+        found.append(cache.send(Sent(at=now, tokens=step.tokens, kept=step.kept), rules).read)
     return found
 
 

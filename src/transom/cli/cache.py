@@ -1,0 +1,303 @@
+"""`transom cache`: what was read from the provider's cache, what was not and why, and where two requests part."""
+
+from __future__ import annotations
+
+import json as stdlib_json
+from collections import Counter as Tally
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from cyclopts import Parameter
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from transom import compose
+from transom.cli.intake import choose
+from transom.cli.naming import LATEST, find_session
+from transom.cli.options import AsJson, StoreFolder
+from transom.cli.parting import Parted, parted, show_parted
+from transom.cli.terminal import bar, out, printable, say
+from transom.core.event import SessionOpened
+from transom.core.losses import Settled
+from transom.core.pricing import PriceTable, find_price
+from transom.core.wire import Dialect
+from transom.errors import UsageError
+from transom.lab.bills import Account, account, accuracy, bill_of
+
+__all__ = ["cache"]
+
+_What = Annotated[
+    Literal["stats", "inspect", "reasons"],
+    Parameter(
+        help="stats: ratio, violations, what was billed again and why. reasons: each miss and its cost. inspect: the "
+        "first segment and byte that differ from the request before."
+    ),
+]
+_Names = Annotated[
+    str,
+    Parameter(
+        help="Sessions (an id, the start of it, or `latest`), or transcripts, folders and archives, which are imported."
+    ),
+]
+_At = Annotated[
+    int | None, Parameter(help="inspect: the first request at or after this event. Without it the newest miss.")
+]
+_Last = Annotated[int, Parameter(help="reasons: so many of the newest misses; 0: all.")]
+_Every = Annotated[bool, Parameter(name="--all", help="Sub-agents, and forks without a reply of their own, as well.")]
+
+
+def cache(
+    what: _What,
+    /,
+    *names: _Names,
+    at: _At = None,
+    last: _Last = 10,
+    every: _Every = False,
+    json: AsJson = False,
+    store: StoreFolder = None,
+) -> int:
+    """Show how a session used its provider's prompt cache: what was read, what was billed again, why, at what cost."""
+    if at is not None and what != "inspect":
+        raise UsageError("--at goes with `transom cache inspect`")
+    files = [Path(name) for name in names if Path(name).exists()]
+    table = compose.prices()
+    with compose.store(store, is_new_allowed=bool(files)) as kept:
+        chosen = _sessions(kept, files, [name for name in names if not Path(name).exists()], every=every)
+        if what == "inspect":
+            found = [_parted(kept, one, table, at) for one in chosen]
+            _print([one.plain() for one in found]) if json else show_parted(found)
+            return 0
+        accounts = [_account(kept, one, table) for one in chosen]
+    if what == "reasons":
+        _reasons(accounts, last, is_json=json)
+    elif json:
+        _print(_plain_stats(accounts, table))
+    else:
+        _show_stats(accounts)
+    return 0
+
+
+def _sessions(kept: compose.Store, files: Sequence[Path], names: Sequence[str], *, every: bool) -> list[str]:
+    if not files:
+        return [find_session(kept.log, name).session_id for name in names or [LATEST]]
+    with bar() as shown:
+        return choose(
+            kept, compose.counter(), files=files, names=names, latest=False, every=every, shown=shown, is_quiet=True
+        ).sessions
+
+
+def _dialect(kept: compose.Store, session_id: str) -> Dialect:
+    first = next(iter(kept.log.read(session_id, 0, 1)), None)
+    opened = first.fact if first is not None and isinstance(first.fact, SessionOpened) else None
+    return compose.sent_dialect(opened, kept.blobs)
+
+
+def _account(kept: compose.Store, session_id: str, table: PriceTable) -> Account:
+    row = next(row for row in kept.log.sessions(session_id) if row.session_id == session_id)
+    since = row.head.seq - row.events
+    dialect = _dialect(kept, session_id)
+    return account(kept.log, session_id, dialect, lambda model: find_price(table, model), since=since)
+
+
+def _parted(kept: compose.Store, session_id: str, table: PriceTable, at: int | None) -> Parted:
+    events = list(kept.log.read(session_id))
+    return parted(session_id, events, _dialect(kept, session_id), lambda model: find_price(table, model), at)
+
+
+def _print(value: object) -> None:
+    out().print(Text(stdlib_json.dumps(value, indent=1)), soft_wrap=True)
+
+
+# -- stats
+
+
+def _plain_stats(accounts: Sequence[Account], table: PriceTable) -> dict[str, object]:
+    return {
+        "prices_dated": table.dated,
+        "sessions": [msgspec.to_builtins(bill_of(one)) for one in accounts],
+        "providers": {name: msgspec.to_builtins(accuracy(errors)) for name, errors in _by_provider(accounts).items()},
+        "misses": _miss_counts(accounts),
+    }
+
+
+def _by_provider(accounts: Iterable[Account]) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for one in accounts:
+        if one.errors:
+            found.setdefault(one.settled[-1].entry.price.provider, []).extend(one.errors)
+    return found
+
+
+def _miss_counts(accounts: Iterable[Account]) -> dict[str, dict[str, int]]:
+    """Per provider and reason."""
+    found: dict[str, Tally[str]] = {}
+    for one in accounts:
+        for miss in one.misses:
+            found.setdefault(miss.entry.price.provider, Tally())[miss.reason] += 1
+    return {name: dict(tally.most_common()) for name, tally in found.items()}
+
+
+def _show_stats(accounts: Sequence[Account]) -> None:
+    console = out()
+    if len(accounts) == 1:
+        _show_one(console, accounts[0])
+        return
+    table = _table("session", "model", ("requests", "read", "expected", "drift", "misses", "billed again", "cost"))
+    for one in accounts:
+        bill = bill_of(one)
+        again = sum(bill.billed_again.values())
+        table.add_row(
+            Text(printable(one.session_id)),
+            Text(printable(bill.model)),
+            f"{bill.requests:,}",
+            _share(bill.hit_ratio),
+            _share(bill.expected_ratio if bill.requests else None),
+            f"{bill.drift_episodes}",
+            f"{sum(bill.misses.values())}" if one.is_reported else "-",
+            f"{again:,}" if one.is_reported else "-",
+            _dollars(bill.misses_usd) if one.is_reported else "-",
+        )
+    console.print(table)
+    console.print()
+    _show_accuracy(console, accounts)
+    _show_counts(console, accounts)
+
+
+def _show_one(console: Console, one: Account) -> None:
+    bill = bill_of(one)
+    about = f"{one.session_id} · {bill.model or 'no model'} · {bill.requests:,} answered requests"
+    console.print(Text(printable(about), style="bold"))
+    if bill.is_assumed and bill.requests:
+        console.print(Text("A recording: a request is assumed before each of its replies.", style="dim"))
+    if not bill.requests:
+        console.print(Text("No reply reports its usage, so nothing can be said of the cache."))
+        return
+    if bill.cached_tokens is None:
+        console.print(Text("The provider reported no cache reads or writes at all."))
+    else:
+        written = f", {bill.written_tokens:,} written" if bill.written_tokens else ""
+        read = f"{_share(bill.hit_ratio)} of {bill.prompt_tokens:,} prompt tokens{written}"
+        console.print(Text(f"read      {read}"))
+    rules = one.settled[-1].entry.price
+    off = f"; median error {bill.accuracy.median:.2%} of a prompt" if bill.accuracy else ""
+    console.print(Text(f"expected  {_share(bill.expected_ratio)} by the cache rules of {rules.name}{off}"))
+    verdicts = ", ".join(f"{count} {name}" for name, count in bill.verdicts.items())
+    count = bill.drift_episodes
+    drift = f"; {count} episode{'s' * (count > 1)} of drift" if count else ""
+    console.print(Text(f"contract  {verdicts}{drift}"))
+    if bill.billed_again:
+        console.print()
+        table = _table("billed again, by reason", "", ("tokens", "misses", "cost"))
+        costs = _costs(one.settled)
+        for why, tokens in bill.billed_again.items():
+            table.add_row(Text(printable(why)), "", f"{tokens:,}", f"{bill.misses.get(why, 0)}", _dollars(costs[why]))
+        console.print(table)
+        dollars, paid = _dollars(sum(costs.values())), _dollars(bill.paid_usd)
+        console.print(
+            Text(f"Reading it instead would have saved {dollars} of the {paid} that prompts and replies cost.")
+        )
+
+
+def _costs(settled: Iterable[Settled]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for one in settled:
+        for why, tokens in one.lost:
+            found[why] = found.get(why, 0.0) + tokens * one.price_again / 1_000_000
+    return found
+
+
+def _show_accuracy(console: Console, accounts: Sequence[Account]) -> None:
+    table = _table("expected against reported", "", ("requests", "median error", "worst", "within 1 %"))
+    for name, errors in sorted(_by_provider(accounts).items()):
+        found = accuracy(errors)
+        if found is not None:
+            cells = (
+                f"{found.compared:,}",
+                f"{found.median:.2%}",
+                f"{found.worst:.0%}",
+                f"{found.within_1_percent:.1%}",
+            )
+            table.add_row(name, "", *cells)
+    console.print(table)
+    console.print()
+
+
+def _show_counts(console: Console, accounts: Sequence[Account]) -> None:
+    table = _table("misses", "reason", ("count",))
+    for name, reasons in _miss_counts(accounts).items():
+        for why, count in reasons.items():
+            table.add_row(name, Text(printable(why)), f"{count}")
+    console.print(table)
+
+
+def _table(first: str, second: str, numbers: Sequence[str]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1), header_style="bold")
+    table.add_column(first, overflow="fold")
+    table.add_column(second, overflow="ellipsis", no_wrap=True, max_width=28)
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def _share(ratio: float | None) -> str:
+    return f"{ratio:.1%}" if ratio is not None else "-"
+
+
+def _dollars(amount: float) -> str:
+    return f"${amount:,.2f}"
+
+
+# -- reasons
+
+
+def _reasons(accounts: Sequence[Account], last: int, *, is_json: bool) -> None:
+    if is_json:
+        _print({one.session_id: [_plain_miss(miss) for miss in _newest(one, last)] for one in accounts})
+        return
+    for one in accounts:
+        found = _newest(one, last)
+        if not found:
+            said = "no miss" if one.is_reported else "the provider reported nothing of its cache"
+            say(f"{one.session_id}: {said}")
+            continue
+        _show_reasons(out(), one, found)
+
+
+def _newest(one: Account, last: int) -> list[Settled]:
+    return one.misses[-last:] if last else one.misses
+
+
+def _plain_miss(miss: Settled) -> dict[str, object]:
+    entry = miss.entry
+    return {
+        "step": entry.step,
+        "seq": entry.seq,
+        "model": entry.key,
+        "prompt_tokens": entry.usage.prompt,
+        "cached_tokens": entry.usage.cached,
+        "expected_tokens": entry.expected,
+        "could_tokens": entry.could,
+        "lost": dict(miss.lost),
+        "verdict": entry.verdict,
+        "reasons": entry.reasons,
+        "usd": miss.dollars,
+    }
+
+
+def _show_reasons(console: Console, one: Account, found: Sequence[Settled]) -> None:
+    title = f"{one.session_id} · the last {len(found)} of {len(one.misses)} misses"
+    console.print(Text(printable(title), style="bold"))
+    table = _table("step", "billed again because of", ("event", "prompt", "read", "expected", "lost", "cost"))
+    for miss in found:
+        entry = miss.entry
+        expected = f"{entry.expected:,}" if entry.expected is not None else "?"
+        why = ", ".join(reason for reason, _ in miss.lost)
+        numbers = (f"{entry.seq}", f"{entry.usage.prompt:,}", f"{entry.usage.cached:,}", expected, f"{miss.tokens:,}")
+        table.add_row(f"{entry.step}", Text(printable(why)), *numbers, _dollars(miss.dollars))
+    console.print(table)
+    dollars = _dollars(sum(miss.dollars for miss in found))
+    console.print(Text(f"Together they cost {dollars} more than reading would have."))

@@ -1,0 +1,152 @@
+"""`transom cache stats | inspect | reasons` on a recording of our own making, and on a live session."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from transom import compose
+from transom.adapters.provider_anthropic import DIALECT
+from transom.core.event import Usage
+from transom.core.wire import Dialect, Rendering
+from transom.testing.builders import Story, call, rules
+
+from .conftest import DATA, Run, claude_lines
+
+ID = "claude-code:11111111-2222-4333-8444-555555555555"
+
+
+def recording(folder: Path, steps: int = 12, lost: int = 8) -> Path:
+    """A session in which the request of step `lost` read nothing of what stood there."""
+    lines = claude_lines(steps)
+    for place, line in enumerate(lines):
+        record = json.loads(line)
+        if record.get("message", {}).get("id") == f"msg_{lost}":
+            usage = record["message"]["usage"]
+            usage["cache_creation_input_tokens"] += usage["cache_read_input_tokens"]
+            usage["cache_read_input_tokens"] = 0
+            lines[place] = json.dumps(record)
+    path = folder / "session.jsonl"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def stored(run: Run, tmp_path: Path) -> Run:
+    assert run("cache", "stats", recording(tmp_path)).code == 0
+    return run
+
+
+def test_stats_say_a_ratio_what_was_billed_again_and_what_it_cost(stored: Run) -> None:
+    said = stored("cache", "stats").out
+    assert "read      88." in said
+    assert "expected" in said
+    assert "contract  11 hit, 1 miss" in said
+    assert "evicted" in said
+    assert "$0.09 of the" in said
+
+
+def test_stats_as_json_have_every_figure(stored: Run) -> None:
+    found = json.loads(stored("cache", "stats", ID, "--json").out)
+    (bill,) = found["sessions"]
+    assert (bill["session"], bill["requests"], bill["is_assumed"]) == (ID, 12, True)
+    assert bill["hit_ratio"] == pytest.approx(bill["cached_tokens"] / bill["prompt_tokens"])
+    assert bill["misses"] == {"evicted": 1}
+    assert bill["billed_again"] == {"evicted": 15_200}
+    assert bill["drift_episodes"] == 0
+    assert bill["accuracy"]["median"] == 0.0
+    assert found["providers"]["anthropic"]["compared"] == 12
+    assert found["misses"] == {"anthropic": {"evicted": 1}}
+
+
+def test_stats_of_many_sessions_are_a_table_with_the_errors_of_each_provider(stored: Run, tmp_path: Path) -> None:
+    other = tmp_path / "other.jsonl"
+    other.write_text("\n".join(claude_lines(4, session="22222222-2222-4333-8444-555555555555")) + "\n")
+    said = stored("cache", "stats", tmp_path / "session.jsonl", other).out
+    assert "claude-code:11111111" in said
+    assert "claude-code:22222222" in said
+    assert "anthropic" in said
+    assert "within 1 %" in said
+
+
+def test_reasons_list_each_miss_with_its_cost(stored: Run) -> None:
+    said = stored("cache", "reasons", "latest").out
+    assert "the last 1 of 1 misses" in said
+    assert "evicted" in said
+    assert "15,200" in said
+    (miss,) = json.loads(stored("cache", "reasons", "--json").out)[ID]
+    assert (miss["step"], miss["cached_tokens"], miss["expected_tokens"]) == (9, 0, 15_200)
+    assert miss["lost"] == {"evicted": 15_200}
+    assert miss["usd"] > 0
+
+
+def test_inspect_shows_the_newest_miss_though_its_bytes_only_extend(stored: Run) -> None:
+    said = stored("cache", "inspect").out
+    assert "It begins with the one before" in said
+    assert "15,200 billed again: evicted" in said
+    (one,) = json.loads(stored("cache", "inspect", "--json").out)
+    assert one["segment"] is None
+    assert one["lost"] == {"evicted": 15_200}
+
+
+def test_inspect_shows_the_segment_the_byte_and_the_words_of_a_rewrite(run: Run) -> None:
+    path = DATA / "claude-code" / "compacted.jsonl"
+    if not path.exists():
+        path = next(file for file in sorted(DATA.rglob("*.jsonl")) if b"compact_boundary" in file.read_bytes())
+    assert run("cache", "stats", path).code == 0
+    (one,) = json.loads(run("cache", "inspect", "--json").out)
+    assert one["reasons"]
+    assert one["segment"].startswith("message[")
+    assert one["before"] != one["after"]
+    assert "▶" in one["after"]
+    said = run("cache", "inspect").out
+    assert f"first difference: {one['segment']}, byte {one['byte']:,}" in said
+
+
+def test_inspect_takes_the_request_at_an_event(stored: Run) -> None:
+    (one,) = json.loads(stored("cache", "inspect", "--at", "1", "--json").out)
+    assert one["before_seq"] is None
+    assert one["reasons"] == ["initial"]
+    assert "It is the first" in stored("cache", "inspect", "--at", "1").out
+    refused = stored("cache", "inspect", "--at", "99999")
+    assert refused.code == 2
+    assert "--at 99999" in refused.err
+    assert stored("cache", "stats", "--at", "1").code == 2
+
+
+def test_a_session_without_usage_says_so(run: Run, tmp_path: Path) -> None:
+    lines = [json.loads(line) for line in claude_lines(3)]
+    for record in lines:
+        record.get("message", {}).pop("usage", None)
+    path = tmp_path / "quiet.jsonl"
+    path.write_text("\n".join(json.dumps(record) for record in lines) + "\n")
+    assert "No reply reports its usage" in run("cache", "stats", path).out
+    assert "reported nothing of its cache" in run("cache", "reasons").err
+    assert "messages" in run("cache", "inspect").out
+
+
+def test_a_live_session_s_own_verdicts_are_counted_and_drift_in_episodes(run: Run, tmp_path: Path) -> None:
+    """Its message changes under the kernel's feet for three requests, which is one alarm."""
+    words = ["steady"]
+    dialect = moving(words)
+    with compose.store(tmp_path / "store") as kept:
+        story = Story(rules=rules(dialect=dialect), log=kept.log, session_id="live", model="claude-sonnet-4-5")
+        story.user("Fix it.")
+        for number, said in enumerate(["steady", "steady", "moved", "moved", "moved", "steady"]):
+            words[0] = said
+            story.session._rendering = Rendering(dialect)
+            story.step()
+            story.reply(call(f"c{number}"), usage=Usage(uncached=3, cached=2000 * number, written=2000, output=9))
+            story.returned(f"c{number}", "done")
+    (bill,) = json.loads(run("cache", "stats", "live", "--json").out)["sessions"]
+    assert not bill["is_assumed"]
+    assert bill["verdicts"] == {"drift": 3, "hit": 2, "miss": 1}
+    assert bill["drift_episodes"] == 1
+    assert "3 drift, 2 hit, 1 miss; 1 episode of drift" in run("cache", "stats", "live").out
+
+
+def moving(words: list[str]) -> Dialect:
+    return replace(DIALECT, message=lambda group: DIALECT.message(group) + words[0].encode())
