@@ -25,7 +25,6 @@ from transom.adapters.provider_writing import (
     raw_object,
     string,
     system_text,
-    wire_call_id,
     word_text,
     written_array,
     written_object,
@@ -93,7 +92,7 @@ def _message(reach: Reach, group: Sequence[Item]) -> bytes:
 def _reply(reach: Reach, item: Item) -> bytes:
     """One assistant message; text that stood between calls is joined, since the API has one place for it."""
     texts = [text for block in item.blocks if (text := word_text(item, block, reach))]
-    calls = [_call(block) for block in item.blocks if isinstance(block, ToolCall)]
+    calls = [_call(reach, block) for block in item.blocks if isinstance(block, ToolCall)]
     kept = [block for block in item.blocks if isinstance(block, Opaque) and reach.carries(block)]
     calls.extend(data for block in kept if block.kind == "tool_call" and (data := raw_object(block.raw)))
     if not texts and not calls:
@@ -106,9 +105,9 @@ def _reply(reach: Reach, item: Item) -> bytes:
     return data
 
 
-def _call(block: ToolCall) -> bytes:
+def _call(reach: Reach, block: ToolCall) -> bytes:
     return b'{"id":%b,"type":"function","function":{"name":%b,"arguments":%b}}' % (
-        string(wire_call_id(block.call_id)),
+        string(reach.call_id(block.call_id)),
         string(block.name),
         string(input_object(block.arguments).decode()),
     )
@@ -117,7 +116,7 @@ def _call(block: ToolCall) -> bytes:
 def _result(reach: Reach, item: Item) -> bytes:
     texts = [text for block in item.blocks if (text := word_text(item, block, reach))]
     return b'{"role":"tool","tool_call_id":%b,"content":%b}' % (
-        string(wire_call_id(item.call_id)),
+        string(reach.call_id(item.call_id)),
         string("\n".join(texts)),
     )
 

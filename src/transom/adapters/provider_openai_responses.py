@@ -24,7 +24,6 @@ from transom.adapters.provider_writing import (
     raw_object,
     string,
     system_text,
-    wire_call_id,
     word_text,
     written_array,
     written_object,
@@ -101,7 +100,7 @@ def _said(reach: Reach, item: Item, block: Block) -> bytes:
     match block:
         case ToolCall():
             return b'{"type":"function_call","call_id":%b,"name":%b,"arguments":%b}' % (
-                string(wire_call_id(block.call_id)),
+                string(reach.call_id(block.call_id)),
                 string(block.name),
                 string(input_object(block.arguments).decode()),
             )
@@ -128,7 +127,7 @@ def _result(reach: Reach, item: Item) -> bytes:
         output = b"[%b]" % b",".join(_contents(reach, item))
     else:
         output = string("\n".join(text for block in item.blocks if (text := word_text(item, block, reach))))
-    return b'{"type":"function_call_output","call_id":%b,"output":%b}' % (string(wire_call_id(item.call_id)), output)
+    return b'{"type":"function_call_output","call_id":%b,"output":%b}' % (string(reach.call_id(item.call_id)), output)
 
 
 def _contents(reach: Reach, item: Item) -> Iterator[bytes]:

@@ -21,7 +21,17 @@ from transom.core.event import Fact, HostSaid, ModelReplied, ToolReturned, UserS
 from transom.core.state import Item, Role
 from transom.core.wire import Dialect
 from transom.gateway.face import Speaker
-from transom.gateway.face_openai import array_of, object_of, sorted_or_raw, string_of, unmarked, voice, wire_of, words
+from transom.gateway.face_openai import (
+    array_of,
+    object_of,
+    own_wire,
+    sorted_or_raw,
+    string_of,
+    unmarked,
+    voice,
+    wire_of,
+    words,
+)
 from transom.importers.codex_lines import Content, content_block
 from transom.importers.fields import raw_text, read
 from transom.ports import Blobs
@@ -271,8 +281,8 @@ def _result_blocks(output: bytes, blobs: Blobs) -> tuple[Block, ...]:
 
 def written(provider: Dialect, item: Item) -> bytes:
     """The input items that an item is, joined by commas."""
-    if item.wire:
-        return item.wire.encode("utf-8", "replace")
+    if own := own_wire(item, _unkeyed(item.call_id)[1]):
+        return own
     if item.role == "assistant":
         return b",".join(filter(None, (_block(provider, item, block) for block in item.blocks)))
     return _result(provider, item) if item.role == "tool" else provider.message((item,))

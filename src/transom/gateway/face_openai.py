@@ -36,6 +36,7 @@ __all__ = [
     "named_tool",
     "object_of",
     "offered",
+    "own_wire",
     "section",
     "segments",
     "sent_on",
@@ -202,6 +203,14 @@ def wire_of(
         if all(one == other or canonical_of(one) == canonical_of(other) for one, other in pairs):
             return ""
     return b",".join(elements).decode("utf-8", "replace")
+
+
+def own_wire(item: Item, call_id: str) -> bytes:
+    """The client's own bytes of an item; nothing if it has none, or if they answer the call under another id (one that
+    was used twice in a reply has another one now)."""
+    if item.role == "tool" and string(call_id)[1:-1].decode() not in item.wire:
+        return b""
+    return item.wire.encode("utf-8", "replace")
 
 
 # -- the request for upstream

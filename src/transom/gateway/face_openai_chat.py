@@ -40,6 +40,7 @@ from transom.gateway.face_openai import (
     error,
     is_set,
     offered,
+    own_wire,
     section,
     segments,
     sent_on,
@@ -50,11 +51,11 @@ from transom.gateway.reading import fields_of, items_of
 from transom.gateway.splice_openai_chat import ChatStream, ChatWhole
 from transom.ports import Blobs
 
-__all__ = ["ChatFace"]
+__all__ = ["OpenAIChatFace"]
 
 
 @dataclass(frozen=True)
-class ChatFace:
+class OpenAIChatFace:
     """`blobs` holds the pictures of items; without it one that is written anew is shown by its address."""
 
     blobs: Blobs | None = None
@@ -62,7 +63,7 @@ class ChatFace:
 
     @cached_property
     def _provider(self) -> Dialect:
-        return provider_openai_chat.dialect(Reach(blobs=self.blobs))
+        return provider_openai_chat.dialect(Reach(blobs=self.blobs, keeps_ids=True))
 
     @cached_property
     def dialect(self) -> Dialect:
@@ -75,8 +76,8 @@ class ChatFace:
         shown: list[bytes] = []
         pictures: list[Block] = []
         for item in group:
-            if item.wire:
-                shown.append(item.wire.encode("utf-8", "replace"))
+            if own := own_wire(item, item.call_id):
+                shown.append(own)
                 continue
             plain = item
             if item.role == "tool":

@@ -47,7 +47,7 @@ from transom.gateway.reading import fields_of, items_of
 from transom.gateway.splice_openai_responses import ResponsesStream, ResponsesWhole
 from transom.ports import Blobs
 
-__all__ = ["ResponsesFace"]
+__all__ = ["OpenAIResponsesFace"]
 
 _KEPT = ("previous_response_id", "conversation")
 """Where the server keeps the history."""
@@ -55,7 +55,7 @@ _MORE_TOOLS = "additional_tools"
 
 
 @dataclass(frozen=True)
-class ResponsesFace:
+class OpenAIResponsesFace:
     """`blobs` holds the pictures of items; without it one that is written anew is shown by its address."""
 
     blobs: Blobs | None = None
@@ -63,7 +63,7 @@ class ResponsesFace:
 
     @cached_property
     def _provider(self) -> Dialect:
-        return provider_openai_responses.dialect(Reach(blobs=self.blobs))
+        return provider_openai_responses.dialect(Reach(blobs=self.blobs, keeps_ids=True))
 
     @cached_property
     def dialect(self) -> Dialect:
