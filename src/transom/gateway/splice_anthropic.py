@@ -146,8 +146,9 @@ class AnthropicSplice:
         match found.type:
             case "message_start":
                 self._note(_object(_object(fields_of(data), "message"), "usage"))
-                is_first, self._has_started = not self._has_started, True
-                return frame if is_first else b""
+                is_another = self._has_started and self._answers > 1
+                self._has_started = True
+                return b"" if is_another else frame
             case "content_block_start":
                 if not self._gives(found.content_block):
                     self._now.places[found.index] = _TAKEN
