@@ -28,31 +28,27 @@ from transom.core.event import (
     HostSaid,
     How,
     Replacement,
-    Seed,
     ToolReturned,
     UserDisposed,
     WindowCause,
     WindowOpened,
     WindowRefused,
 )
-from transom.core.handoff import seed
+from transom.core.opening import Opening
 from transom.core.overlay import CUTS, Overlay, Plan, counted_tokens, head_tokens, prompt_tokens
 from transom.core.pairing import NO_RESULT
 from transom.core.policy import Policy
-from transom.core.state import NOTHING, Item, State, add_counts
-from transom.core.surface import FALLBACK_CHANCES, NEW_CONTEXT, NOTICE_TOKENS, fallback_notice, hosted, reminder_notice
+from transom.core.state import Item, State
+from transom.core.surface import FALLBACK_CHANCES, NOTICE_TOKENS, fallback_notice, hosted, reminder_notice
 from transom.errors import OverBudget
 
 __all__ = ["before_step", "counted_tokens", "head_tokens", "prompt_tokens"]
 
-_MIN_SEED = 300
-"""o200k tokens: anchors, handoff frame and some state; a seed never gets less room."""
 _WORDS_SHARE = 0.75
 """Of the hard limit: head and user's words may fill a window this far (source document 004 reserves a quarter)."""
 _STORM = 6
 """Windows in a row that were full again after one result or none: recorded storms were hundreds of boundaries long,
 while a large result on its own fills one window or two."""
-_DROPPED = "[host] Older messages were dropped from this window; recall finds them by their words."
 
 
 def before_step(
@@ -95,6 +91,8 @@ class _Desk:
         self.measure = measure
         self.facts: list[Fact] = []
         self.window = Overlay(state, bounds, measure, tail_tokens)
+        self.opening = Opening(state, policy, bounds, measure, self.window)
+        self.must_fit = self.opening.must_fit
         self.least = int(policy.min_gain * bounds.hard)
         self.has_opened = self.is_live = False
         self.taken: list[Replacement] = []
@@ -105,10 +103,6 @@ class _Desk:
 
     def current(self) -> int:
         return self.window.tokens
-
-    def must_fit(self, more: int = 0) -> bool:
-        """At the hard limit even what the model has not seen is cut, and the minimum gain is not asked for."""
-        return self.current() + more >= self.bounds.hard
 
     # -- the steps, in order
 
@@ -260,7 +254,7 @@ class _Desk:
     def old(self, steps: int) -> list[Item]:
         """Items older than `steps` replies, which the model has seen."""
         newest = self.state.steps - steps
-        seen = self.items[: self.first_new()]
+        seen = self.items[: self.opening.first_new()]
         return self.window.shown_of([item for item in seen if item.seq and item.step <= newest])
 
     def refuse(self, cause: str, before: int, after: int) -> None:
@@ -272,90 +266,11 @@ class _Desk:
     # -- new windows
 
     def fifo(self) -> None:
-        """Drop the oldest messages down to the low water, whatever they say; what is new stays and is cut to fit."""
-        room = int(self.policy.low_water * self.bounds.hard) - self.window.fixed
-        start = gssc.newest(self.items, self.window.cost, room, whole_from=self.first_new())
-        kept = list(range(start, len(self.items)))
-        found = self.measure(_DROPPED)
-        note = Text(text=_DROPPED, tokens=found.tokens, content=found.content)
-        made = self.window.plan([], (Seed(role="host", blocks=(note,)),), kept, must_fit=self.must_fit())
-        self.open("fifo", made, "the head and the newest messages")
-
-    def first_new(self) -> int:
-        """The first position of what has just arrived: kept whole (COST-MODEL: `a_b` goes into the new window). New
-        results go with the reply that called for them."""
-        place = self.state.window.seen
-        new = next((item for item in self.items[place:] if item.role in ("tool", "assistant")), None)
-        if new is not None and new.role == "tool":
-            while place > 0 and self.items[place].role != "assistant":
-                place -= 1
-        return place
+        self.open("fifo", self.opening.fifo(), "the head and the newest messages")
 
     def rollover(self, cause: WindowCause) -> None:
-        """A new window by code: first message, seed from state, and what the model has not seen (with the newest steps
-        of the history quota when the policy projects, as far as they leave the window half empty)."""
-        hard = self.bounds.hard
-        first = self.first_message()
-        heads = {item.seq for item in first}
-        start = self.first_new()
-        said_again: frozenset[int] = frozenset()
-        if cause == "model":
-            said_again, self.taken = gssc.handed_over(self.items, start, NEW_CONTEXT, self.measure)
-            self.window.replace("offload", self.taken)
-
-        def plan(start: int, share: float) -> Plan:
-            places = [place for place in range(start, len(self.items)) if place not in said_again]
-            kept = [place for place in places if self.items[place].seq not in heads]
-            shown = frozenset(heads | {self.items[place].seq for place in kept})
-            return self.window.plan(first, self.seed(shown, share), kept, must_fit=self.must_fit())
-
-        made = plan(start, self.policy.seed)
-        if self.policy.how == "project":
-            new = sum(self.window.cost(item) for item in self.items[start:])
-            room = min(int(self.policy.history * hard), new + int(self.policy.low_water * hard) - made.tokens)
-            wider = gssc.newest(self.items, self.window.cost, room, whole_from=start)
-            if wider < start:
-                start, made = wider, plan(wider, self.policy.seed)
-        if made.tokens > self.window.room:
-            made = plan(start, 0.0)
-        self.protected(first, made)
+        made, self.taken = self.opening.rollover(cause)
         self.open(cause, made, "the head, the user's own words and the newest messages")
-
-    def first_message(self) -> list[Item]:
-        """The first wire message whole, so that its bytes stay cached; only the user's own words of it if injected text
-        makes it larger than two fifths of the window."""
-        first = [self.window.shown(item) for item in self.state.first]
-        size = sum(self.window.cost(item) for item in first)
-        if size > 0.4 * self.bounds.hard:
-            return [item for item in first if item.role == "user"]
-        return first
-
-    def seed(self, shown: frozenset[int], share: float) -> tuple[Seed, ...]:
-        last = next((item.uuid for item in reversed(self.items) if item.role == "assistant"), "")
-        room = max(_MIN_SEED, int(share * self.bounds.hard / self.state.calibration.blended))
-        return seed(
-            self.state,
-            message_uuid=self.state.intent_uuid or last,
-            shown=shown,
-            room=room,
-            measure=self.measure,
-            is_tight=share == 0,
-        )
-
-    def protected(self, first: Sequence[Item], made: Plan) -> None:
-        """Raise `OverBudget` for the user's words alone if they are what does not fit."""
-        if made.tokens <= self.bounds.hard or not self.must_fit():
-            return
-        words = NOTHING
-        for item in first:
-            words = add_counts(words, item.counts)
-        heads = {item.seq for item in first}
-        for said in self.state.words:
-            if said.disposition == "open" and said.seq not in heads:
-                words = add_counts(words, said.counts)
-        require(
-            self.bounds, protected=self.window.size(words, len(first) + 1), what="the head and the user's own words"
-        )
 
     def open(self, cause: WindowCause, made: Plan, what: str) -> None:
         """Carry out a plan: at the hard limit whatever it frees, else only if that is the stated minimum (L11). What

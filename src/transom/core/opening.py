@@ -1,0 +1,132 @@
+"""Opening: what a new window would hold, before anybody decides that there is one.
+
+A plan reads the state and the overlay of the boundary at hand; the boundary carries it out or not. A window by code
+holds the first wire message, a seed made from state, and what the model has not seen, which stays whole (`a_b` of the
+cost model); under a policy that projects, the newest steps of the history quota too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from transom.core import gssc
+from transom.core.block import Measure, Text
+from transom.core.budget import Limits, require
+from transom.core.event import Replacement, Seed, WindowCause
+from transom.core.handoff import seed
+from transom.core.overlay import Overlay, Plan
+from transom.core.policy import Policy
+from transom.core.state import NOTHING, Item, State, add_counts
+from transom.core.surface import NEW_CONTEXT
+
+__all__ = ["Opening"]
+
+_MIN_SEED = 300
+"""o200k tokens: anchors, handoff frame and some state; a seed never gets less room."""
+_DROPPED = "[host] Older messages were dropped from this window; recall finds them by their words."
+
+
+class Opening:
+    """Plans of new windows at one boundary."""
+
+    def __init__(
+        self, state: State, policy: Policy, bounds: Limits, measure: Callable[[str], Measure], window: Overlay
+    ) -> None:
+        self._state = state
+        self._policy = policy
+        self._bounds = bounds
+        self._measure = measure
+        self._window = window
+
+    def must_fit(self, more: int = 0) -> bool:
+        """At the hard limit even what the model has not seen is cut, and the minimum gain is not asked for."""
+        return self._window.tokens + more >= self._bounds.hard
+
+    def first_new(self) -> int:
+        """The first position of what has just arrived, which is kept whole. New results go with the reply that called
+        for them."""
+        items = self._state.window.items
+        place = self._state.window.seen
+        new = next((item for item in items[place:] if item.role in ("tool", "assistant")), None)
+        if new is not None and new.role == "tool":
+            while place > 0 and items[place].role != "assistant":
+                place -= 1
+        return place
+
+    def fifo(self) -> Plan:
+        """The newest messages down to the low water, whatever they say; what is new stays and is cut to fit."""
+        items = self._state.window.items
+        room = int(self._policy.low_water * self._bounds.hard) - self._window.fixed
+        start = gssc.newest(items, self._window.cost, room, whole_from=self.first_new())
+        found = self._measure(_DROPPED)
+        note = Text(text=_DROPPED, tokens=found.tokens, content=found.content)
+        kept = list(range(start, len(items)))
+        return self._window.plan([], (Seed(role="host", blocks=(note,)),), kept, must_fit=self.must_fit())
+
+    def rollover(self, cause: WindowCause) -> tuple[Plan, list[Replacement]]:
+        """A window by code, or from the handoff that was declared: then with what becomes of the call that did so (the
+        overlay has it already). Raises `OverBudget` for the user's words alone if they are what does not fit."""
+        hard = self._bounds.hard
+        items = self._state.window.items
+        first = self.first_message()
+        heads = {item.seq for item in first}
+        start = self.first_new()
+        said_again: frozenset[int] = frozenset()
+        taken: list[Replacement] = []
+        if cause == "model":
+            said_again, taken = gssc.handed_over(items, start, NEW_CONTEXT, self._measure)
+            self._window.replace("offload", taken)
+
+        def plan(start: int, share: float) -> Plan:
+            places = [place for place in range(start, len(items)) if place not in said_again]
+            kept = [place for place in places if items[place].seq not in heads]
+            shown = frozenset(heads | {items[place].seq for place in kept})
+            return self._window.plan(first, self._seed(shown, share), kept, must_fit=self.must_fit())
+
+        made = plan(start, self._policy.seed)
+        if self._policy.how == "project":
+            new = sum(self._window.cost(item) for item in items[start:])
+            room = min(int(self._policy.history * hard), new + int(self._policy.low_water * hard) - made.tokens)
+            wider = gssc.newest(items, self._window.cost, room, whole_from=start)
+            if wider < start:
+                start, made = wider, plan(wider, self._policy.seed)
+        if made.tokens > self._window.room:
+            made = plan(start, 0.0)
+        self._protect(first, made)
+        return made, taken
+
+    def first_message(self) -> list[Item]:
+        """The first wire message whole, so that its bytes stay cached; only the user's own words of it if injected text
+        makes it larger than two fifths of the window."""
+        first = [self._window.shown(item) for item in self._state.first]
+        size = sum(self._window.cost(item) for item in first)
+        if size > 0.4 * self._bounds.hard:
+            return [item for item in first if item.role == "user"]
+        return first
+
+    def _seed(self, shown: frozenset[int], share: float) -> tuple[Seed, ...]:
+        items = self._state.window.items
+        last = next((item.uuid for item in reversed(items) if item.role == "assistant"), "")
+        room = max(_MIN_SEED, int(share * self._bounds.hard / self._state.calibration.blended))
+        return seed(
+            self._state,
+            message_uuid=self._state.intent_uuid or last,
+            shown=shown,
+            room=room,
+            measure=self._measure,
+            is_tight=share == 0,
+        )
+
+    def _protect(self, first: Sequence[Item], made: Plan) -> None:
+        if made.tokens <= self._bounds.hard or not self.must_fit():
+            return
+        words = NOTHING
+        for item in first:
+            words = add_counts(words, item.counts)
+        heads = {item.seq for item in first}
+        for said in self._state.words:
+            if said.disposition == "open" and said.seq not in heads:
+                words = add_counts(words, said.counts)
+        require(
+            self._bounds, protected=self._window.size(words, len(first) + 1), what="the head and the user's own words"
+        )
