@@ -381,12 +381,14 @@ def test_a_declared_rollover_is_committed_once_with_the_declared_handoff() -> No
 def test_a_declared_rollover_that_frees_too_little_is_refused_and_the_model_told() -> None:
     """L11."""
     story = story_of("rollover", 64_000)
+    story.say(HostSaid(kind="fallback", blocks=(text("full"),)))
     declare(story)
     (no, told) = facts(story.session.boundary(model_hands_over=True))
     assert isinstance(no, WindowRefused)
     assert isinstance(told, HostSaid)
     assert told.kind == "refusal"
     assert "[host] No new window was opened: it would free" in story.shown()
+    assert not story.session.state.fallbacks
     assert story.session.boundary(model_hands_over=True) == ()
 
 

@@ -160,7 +160,7 @@ def _disposed(state: State, fact: UserDisposed) -> None:
 
 def _refused(state: State, fact: WindowRefused) -> None:
     state.refused_tokens = fact.tokens_before
-    if fact.cause == "hard-limit" and state.fallbacks:  # there is room yet: everything may be called again
+    if fact.cause in {"hard-limit", "model"} and state.fallbacks:  # there is room yet: everything may be called again
         _narrowed(state)
         state.fallbacks = 0
     if fact.cause == "model":
