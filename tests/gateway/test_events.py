@@ -65,6 +65,28 @@ def test_only_the_data_of_a_frame_changes(frame: bytes, changed: bytes) -> None:
     assert data_of(changed) == b"new"
 
 
+@pytest.mark.parametrize(
+    ("frame", "data"),
+    [
+        (b"data: x\n\n", b"x"),
+        (b"data:\ndata: x\n\n", b"\nx"),
+        (b"event: data: y\ndata: x\n\n", b"x"),
+        (b"event: a data: y\n\n", b""),
+        (b"data: x\nid: 1\n\n", b"x"),
+        (b"data:  data: x\n\n", b" data: x"),
+        (b"data: x\r\n\r\n", b"x"),
+        (b"data: x\r\r", b"x"),
+        (b"data: x\ny", b"x"),
+        (b"data: x\n", b"x"),
+        (b"data: x", b"x"),
+        (b"data: \n\n", b""),
+        (b"metadata: x\n\n", b""),
+    ],
+)
+def test_the_data_of_a_frame_is_its_data_lines(frame: bytes, data: bytes) -> None:
+    assert data_of(frame) == data
+
+
 def test_a_byte_order_mark_is_no_part_of_the_data() -> None:
     assert data_of(b"\xef\xbb\xbfdata: 1\n\n") == b"1"
 

@@ -28,6 +28,8 @@ class Cutter:
     def feed(self, data: bytes) -> list[bytes]:
         """The frames that are whole now."""
         if not self._held and b"\r" not in data:
+            if data.endswith(b"\n\n") and data.find(b"\n\n") == len(data) - 2:  # one frame, as most come
+                return [data]
             *whole, rest = data.split(b"\n\n")
             self._hold(rest)
             return [piece + b"\n\n" for piece in whole]
@@ -54,9 +56,12 @@ class Cutter:
 
 def data_of(frame: bytes) -> bytes:
     """The data of a frame, its lines joined by line feeds; nothing if it has none (a comment, a lone field)."""
-    lines = frame.removeprefix(_MARK).splitlines()
-    found = [line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")]
-    return found[0] if len(found) == 1 else b"\n".join(found)
+    head, _, only = frame.partition(b"data: ")
+    is_usual = only.find(b"\n") == len(only) - 2 and only.endswith(b"\n") and b"\r" not in only
+    if is_usual and b"data:" not in head and (not head or head.endswith(b"\n")):
+        return only[:-2]  # one line of data, the last before the blank one
+    found = [line[5:] for line in frame.removeprefix(_MARK).splitlines() if line.startswith(b"data:")]
+    return b"\n".join([line[1:] if line.startswith(b" ") else line for line in found])
 
 
 def with_data(frame: bytes, data: bytes) -> bytes:

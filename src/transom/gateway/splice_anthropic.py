@@ -113,7 +113,7 @@ class AnthropicSplice:
     def feed(self, data: bytes) -> bytes:
         ahead, self._ahead = self._ahead, b""
         if data:
-            return ahead + b"".join([self._event(frame) for frame in self._now.cutter.feed(data)])
+            return b"".join([ahead, *map(self._event, self._now.cutter.feed(data))])
         self._now.is_over = True
         if rest := self._now.cutter.rest():
             self._now.is_ending = True  # no blank line ends it, so nothing may follow it
