@@ -54,8 +54,14 @@ class _Call(msgspec.Struct):
     custom: _Custom | None = None
 
 
+class _Named(msgspec.Struct):
+    name: str = ""
+    arguments: msgspec.Raw = msgspec.Raw(b'""')
+
+
 class _Calling(msgspec.Struct):
     tool_calls: list[_Call] | None = None
+    function_call: _Named | None = None
 
 
 _ROLE = msgspec.json.Decoder(_Role)
@@ -63,6 +69,7 @@ _SPOKEN = msgspec.json.Decoder(_Spoken)
 _MESSAGE = msgspec.json.Decoder(Message)
 _CALL = msgspec.json.Decoder(_Call)
 _CALLING = msgspec.json.Decoder(_Calling)
+_NAMED = msgspec.json.Decoder(_Named)
 
 
 def role_of(element: bytes) -> str:
@@ -82,7 +89,10 @@ def speaker_of(element: bytes) -> Speaker:
 
 def call_ids(element: bytes) -> tuple[str, ...]:
     found = read(element, _CALLING)
-    return tuple(call.id for call in found.tool_calls or ()) if found is not None else ()
+    if found is None:
+        return ()
+    old = (found.function_call.name,) if found.function_call is not None else ()
+    return (*(call.id for call in found.tool_calls or ()), *old)
 
 
 def text_of(element: bytes) -> str:
@@ -171,6 +181,9 @@ def _reply_blocks(element: bytes, blobs: Blobs) -> Iterator[Block]:
         shown = (text_or_raw(msgspec.Raw(reasoned[name])) for name in _REASONED[:2] if name in reasoned)
         yield Thought(text=next(shown, ""), opaque=raw_text(written_object(reasoned)))
     yield from content_blocks(message.content, blobs)
+    old = read(message.function_call, _NAMED)
+    if old is not None and old.name:  # has no id: its result names the function
+        yield ToolCall(call_id=old.name, name=old.name, arguments=text_or_raw(old.arguments))
     named = hashlib.sha256(element).hexdigest()[:12]
     for number, raw in enumerate(message.tool_calls or (), 1):
         call = read(raw, _CALL)
