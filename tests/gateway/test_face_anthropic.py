@@ -100,6 +100,7 @@ def test_a_request_is_read_by_its_outline() -> None:
     elements = (user("hi"), assistant(said("yes")))
     body = request(*elements, tools=[{"name": "read"}])
     call = FACE.call(body)
+    assert FACE.name == FACE.dialect.name == "anthropic"
     assert call.body == body
     assert call.elements == elements
     assert list(call.fields) == ["messages", "model", "max_tokens", "stream", "tools"]
@@ -634,6 +635,19 @@ def test_a_refusal_is_in_the_apis_shape() -> None:
             "type": "error",
             "error": {"type": kind, "message": 'no "way"'},
         }
+
+
+def test_a_piece_of_an_odd_shape_is_kept_as_it_came(blobs: DirBlobs) -> None:
+    deep = '{"type":"new","x":' + "[" * 3000 + "]" * 3000 + "}"
+    pieces = (json.dumps(returned("a", "x", is_error="yes")), '"cache_control"', deep)
+    element = b'{"role":"user","content":[%b]}' % ",".join(pieces).encode()
+    facts = FACE.facts([element], blobs)
+    assert facts[0] == UserSaid(blocks=(Opaque(kind="malformed", raw=pieces[0]),), wire=pieces[0])
+    assert facts[1] == UserSaid(
+        blocks=(Opaque(kind="malformed", raw=pieces[1]), Opaque(kind="malformed", raw=deep)), wire=",".join(pieces[1:])
+    )
+    assert shown(FACE, facts) == [element]
+    assert FACE.canonical(element) == element
 
 
 def test_an_item_nobody_knows_is_kept_as_it_came(blobs: DirBlobs) -> None:
