@@ -15,14 +15,14 @@ from transom.adapters.provider_errors import Failure
 from transom.core.block import Opaque, Text, Thought, ToolCall
 from transom.core.event import Usage
 from transom.gateway.events import data_of
-from transom.gateway.face import Splice
+from transom.gateway.face import Face, Splice
 from transom.gateway.face_anthropic import AnthropicFace
 from transom.ports import Reply
 from transom.testing.loopback import Canned, Loopback
 
 anthropic = pytest.importorskip("anthropic", reason="the extra dev brings the anthropic SDK: pip install -e '.[dev]'")
 
-FACE = AnthropicFace()
+FACE: Face = AnthropicFace()
 HOSTED = frozenset({"recall", "new_context"})
 Event = dict[str, Any]
 
