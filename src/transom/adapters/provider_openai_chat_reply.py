@@ -208,8 +208,9 @@ class ChatReader:
         pending.call_id = pending.call_id or call.id or ""
         function = call.function
         if function is None:
-            pending.other = pending.other or raw
-            self.pieces.append((pending.number, None))
+            if call.type not in (None, "function"):
+                pending.other = pending.other or raw
+            self.pieces.append((pending.number, None if pending.other else pending.name))
             return ""
         is_new = bool(function.name) and not pending.name
         pending.name = pending.name or function.name or ""

@@ -48,7 +48,8 @@ from transom.gateway.face_openai import (
 )
 from transom.gateway.marks_openai_chat import marked
 from transom.gateway.reading import fields_of, items_of
-from transom.gateway.splice_openai_chat import ChatStream, ChatWhole
+from transom.gateway.splice_openai_chat import ChatStream
+from transom.gateway.whole_openai_chat import ChatWhole
 from transom.ports import Blobs
 
 __all__ = ["OpenAIChatFace"]

@@ -10,10 +10,12 @@ from transom.adapters.provider_writing import written_object
 from transom.gateway.face_openai import digits_of, is_set, object_of
 from transom.importers.fields import read
 
-__all__ = ["GAP", "joined_usage", "joined_words"]
+__all__ = ["CHAT_USAGE", "GAP", "RESPONSES_USAGE", "finish_reason", "joined_usage", "joined_words", "takes_none"]
 
 GAP = b"\\n\\n"
 """Between the words of two answers, in raw JSON."""
+CHAT_USAGE = ("prompt_tokens", "completion_tokens")
+RESPONSES_USAGE = ("input_tokens", "output_tokens")
 _COST = msgspec.json.Decoder(float)
 
 
@@ -23,10 +25,12 @@ def joined_words(texts: Iterable[bytes]) -> bytes:
     return b'"%b"' % GAP.join(found)
 
 
-def joined_usage(before: Sequence[bytes], last: bytes, *, prompt: str, output: str) -> bytes:
-    """The prompt of the last answer, with the output (and what a router says it cost) of all of them."""
+def joined_usage(before: Sequence[bytes], last: bytes, names: tuple[str, str]) -> bytes:
+    """The prompt of the last answer, with the output (and what a router says it cost) of all of them. `names`: what the
+    API calls the tokens of the two."""
     if not before or not is_set(last):
         return last
+    prompt, output = names
     fields, others = object_of(last), [object_of(one) for one in before]
     details = f"{output}_details"
     made = [object_of(one.get(details, b"")) for one in (*others, fields)]
@@ -44,3 +48,15 @@ def joined_usage(before: Sequence[bytes], last: bytes, *, prompt: str, output: s
 
 def _sum(usages: Iterable[Mapping[str, bytes]], name: str) -> bytes:
     return b"%d" % sum(digits_of(usage.get(name, b"")) for usage in usages)
+
+
+def finish_reason(reason: bytes, *, has_calls: bool) -> bytes:
+    """Why the client's answer ended: calls are a reason only if it got any."""
+    if has_calls:
+        return b'"tool_calls"' if reason == b'"stop"' else reason
+    return b'"stop"' if reason == b'"tool_calls"' else reason
+
+
+def takes_none(_: str) -> bool:
+    """Before an answer began, no call is the host's."""
+    return False

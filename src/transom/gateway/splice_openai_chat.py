@@ -10,7 +10,7 @@ two answers a paragraph apart. Nothing is taken from an answer with several choi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -21,23 +21,16 @@ from transom.adapters.provider_writing import written_array, written_object
 from transom.core.block import Text
 from transom.errors import UsageError
 from transom.gateway.events import Cutter, data_of, event, with_data
-from transom.gateway.face_openai import array_of, digits_of, error, is_set, object_of, string_of
-from transom.gateway.joining_openai import GAP, joined_usage, joined_words
+from transom.gateway.face_openai import array_of, digits_of, error, is_set, object_of
+from transom.gateway.joining_openai import CHAT_USAGE, GAP, finish_reason, joined_usage, takes_none
 from transom.ports import Reply
 
-__all__ = ["ChatStream", "ChatWhole"]
+__all__ = ["ChatStream"]
 
 _DONE = b"[DONE]"
 _TAKEN = -1
 _CALLS = "tool_calls"
-_DETAILS = "reasoning_details"
-_WORDS = ("content", "refusal", "reasoning_content", "reasoning")
-"""Fields of a message that are words."""
 _NOTHING = frozenset({b"null", b'""', b"[]"})
-
-
-def _takes_none(_: str) -> bool:
-    return False
 
 
 @dataclass(slots=True)
@@ -69,7 +62,7 @@ class _Answer:
 class ChatStream:
     def __init__(self) -> None:
         self._cutter = Cutter()
-        self._takes: Callable[[str], bool] = _takes_none
+        self._takes: Callable[[str], bool] = takes_none
         self._answer = _Answer()
         self._ids: tuple[bytes, bytes] = (b"", b"")
         """The id of the answer at hand, and the one the client knows; nothing while they are the same."""
@@ -99,9 +92,10 @@ class ChatStream:
         self._takes, self._answer, self._cutter = takes, _Answer(), Cutter()
 
     def feed(self, data: bytes) -> bytes:
-        frames = self._cutter.feed(data) if data else [self._cutter.rest()]
-        shown = [*self._owed, *(self._frame(frame) for frame in frames if frame)]
+        shown = [*self._owed, *(self._frame(frame) for frame in self._cutter.feed(data))]
         self._owed = []
+        if not data and (rest := self._cutter.rest()):
+            shown.append(self._torn(rest))
         return b"".join(shown)
 
     def whole(self, data: bytes) -> None:
@@ -139,12 +133,19 @@ class ChatStream:
             self._has_choices = self._is_plain = True
             held, answer.waiting, answer.closing = [*answer.waiting, *answer.closing, chunk], [], []
             return b"".join(one.frame for one in held)
-        if not is_over and not _is_ending(chunk.data):
-            return self._passing(chunk)
+        return self._ending(chunk) if is_over or _is_ending(chunk.data) else self._passing(chunk)
+
+    def _ending(self, chunk: _Chunk) -> bytes:
         shown = self._drained()
         self._place(chunk)
-        answer.closing.append(chunk)
+        self._answer.closing.append(chunk)
         return shown
+
+    def _torn(self, rest: bytes) -> bytes:
+        """What is left of a stream without the blank line that ends an event: nothing may follow it."""
+        chunk = _Chunk(rest, data_of(rest))
+        self._read(chunk)
+        return self._ending(chunk)
 
     def _read(self, chunk: _Chunk) -> None:
         if not chunk.data:
@@ -263,78 +264,9 @@ class ChatStream:
             return chunk.frame
         choices = array_of(fields.get("choices", b""))
         finish = object_of(choices[0]).get("finish_reason", b"") if choices else b""
-        usage = _usage_of(self._usages, fields)
-        finish = _finish(finish, has_calls=self._given > 0) if is_set(finish) else b""
+        usage = joined_usage(self._usages, fields.get("usage", b""), CHAT_USAGE)
+        finish = finish_reason(finish, has_calls=self._given > 0) if is_set(finish) else b""
         return self._shown(chunk, finish=finish, usage=usage)
-
-
-class ChatWhole:
-    """Answers in one piece."""
-
-    def __init__(self) -> None:
-        self._takes: Callable[[str], bool] = _takes_none
-        self._answer: Reply | Failure | None = None
-        self._last = b""
-        self._bodies: list[dict[str, bytes]] = []
-        self._messages: list[dict[str, bytes]] = []
-        self._calls: list[bytes] = []
-        """Those the client gets."""
-        self._is_plain = True
-
-    def start(self, takes: Callable[[str], bool]) -> None:
-        self._takes, self._answer = takes, None
-
-    def feed(self, data: bytes) -> bytes:
-        raise UsageError(f"an answer in one piece does not stream ({len(data):,} bytes)")
-
-    def whole(self, data: bytes) -> None:
-        self._answer, self._last = ChatReader("").whole(data), data
-        if isinstance(self._answer, Failure):
-            return
-        body = object_of(data)
-        message = object_of(_choice(body).get("message", b""))
-        calls = array_of(message.get(_CALLS, b""))
-        has_choices = len(array_of(body.get("choices", b""))) > 1
-        kept = [raw for raw in calls if has_choices or not self._takes(_called(raw))]
-        self._is_plain = not self._bodies and len(kept) == len(calls)
-        self._bodies.append(body)
-        self._messages.append(message)
-        self._calls.extend(kept)
-
-    @property
-    def answer(self) -> Reply | Failure | None:
-        return self._answer
-
-    @property
-    def wire(self) -> str:
-        return ""
-
-    def end(self) -> bytes:
-        if self._is_plain or isinstance(self._answer, Failure):
-            return self._last
-        body, choice = dict(self._bodies[-1]), _choice(self._bodies[-1])
-        choice["message"] = written_object(self._message())
-        choice["finish_reason"] = _finish(choice.get("finish_reason", b"null"), has_calls=bool(self._calls))
-        body["choices"] = written_array([written_object(choice)])
-        if "id" in self._bodies[0]:
-            body["id"] = self._bodies[0]["id"]
-        if usage := _usage_of([one.get("usage", b"") for one in self._bodies[:-1]], body):
-            body["usage"] = usage
-        return written_object(body)
-
-    def _message(self) -> dict[str, bytes]:
-        message = dict(self._messages[-1])
-        for name in _WORDS:
-            words = joined_words(one.get(name, b"") for one in self._messages)
-            if words != b'""':
-                message[name] = words
-        if details := [raw for one in self._messages for raw in array_of(one.get(_DETAILS, b""))]:
-            message[_DETAILS] = written_array(details)
-        message.pop(_CALLS, None)
-        return message | ({_CALLS: written_array(self._calls)} if self._calls else {})
-
-    def failed(self, message: str) -> bytes:
-        return error(500, message)
 
 
 # -- what stands in a chunk
@@ -362,26 +294,6 @@ def _usage(chunk: _Chunk) -> bytes:
     return object_of(chunk.data).get("usage", b"")
 
 
-def _usage_of(before: Sequence[bytes], fields: Mapping[str, bytes]) -> bytes:
-    return joined_usage(before, fields.get("usage", b""), prompt="prompt_tokens", output="completion_tokens")
-
-
 def _at(piece: bytes, place: int) -> bytes:
     """A piece of a call at another index."""
     return written_object(object_of(piece) | {"index": b"%d" % place})
-
-
-def _called(call: bytes) -> str:
-    return string_of(object_of(object_of(call).get("function", b"")).get("name", b""))
-
-
-def _choice(body: Mapping[str, bytes]) -> dict[str, bytes]:
-    choices = array_of(body.get("choices", b""))
-    return object_of(choices[0]) if choices else {}
-
-
-def _finish(reason: bytes, *, has_calls: bool) -> bytes:
-    """Why the client's answer ended: calls are a reason only if it got any."""
-    if has_calls:
-        return b'"tool_calls"' if reason == b'"stop"' else reason
-    return b'"stop"' if reason == b'"tool_calls"' else reason

@@ -25,7 +25,7 @@ from transom.errors import UsageError
 from transom.gateway.elements_openai_responses import called, kind_of, reply_blocks, wire_of_reply
 from transom.gateway.events import Cutter, data_of, event, with_data
 from transom.gateway.face_openai import array_of, error, is_set, object_of
-from transom.gateway.joining_openai import joined_usage
+from transom.gateway.joining_openai import RESPONSES_USAGE, joined_usage, takes_none
 from transom.ports import Reply
 
 __all__ = ["ResponsesStream", "ResponsesWhole"]
@@ -50,10 +50,6 @@ class _Seen(msgspec.Struct):
 
 _SEEN = msgspec.json.Decoder(_Seen)
 _UNREAD = _Seen()
-
-
-def _takes_none(_: str) -> bool:
-    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +84,7 @@ class ResponsesStream:
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
         self._cutter = Cutter()
-        self._takes: Callable[[str], bool] = _takes_none
+        self._takes: Callable[[str], bool] = takes_none
         self._answer = _Answer()
         self._opened: dict[str, bytes] = {}
         """The response as the client first saw it."""
@@ -115,8 +111,11 @@ class ResponsesStream:
         self._takes, self._answer, self._cutter = takes, _Answer(), Cutter()
 
     def feed(self, data: bytes) -> bytes:
-        frames = self._cutter.feed(data) if data else [self._cutter.rest()]
-        return b"".join([self._frame(frame) for frame in frames if frame])
+        shown = [self._frame(frame) for frame in self._cutter.feed(data)]
+        if not data and (rest := self._cutter.rest()):  # torn: nothing may follow it
+            told = data_of(rest)
+            shown.append(self._ending(_Frame(rest, _seen(told)), told))
+        return b"".join(shown)
 
     def whole(self, data: bytes) -> None:
         raise UsageError(f"an answer that streams does not come in one piece ({len(data):,} bytes)")
@@ -154,11 +153,7 @@ class ResponsesStream:
         frame = _Frame(raw, _seen(data))
         kind = frame.seen.type
         if answer.closing or kind in _CLOSING:
-            if kind in _CLOSING:
-                self._finish(data)
-            shown = self._drained()
-            answer.closing.append(frame)
-            return shown
+            return self._ending(frame, data)
         if kind in _OPENING:
             self._has_shown = True
             if self._is_later:
@@ -171,6 +166,13 @@ class ResponsesStream:
             return self._passed(frame)
         answer.waiting.append(frame)
         return b"" if "" in answer.names.values() else self._drained()
+
+    def _ending(self, frame: _Frame, data: bytes) -> bytes:
+        if frame.seen.type in _CLOSING:
+            self._finish(data)
+        shown = self._drained()
+        self._answer.closing.append(frame)
+        return shown
 
     def _item(self, seen: _Seen, data: bytes) -> None:
         answer, place = self._answer, seen.output_index or 0
@@ -259,7 +261,7 @@ class ResponsesWhole:
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
-        self._takes: Callable[[str], bool] = _takes_none
+        self._takes: Callable[[str], bool] = takes_none
         self._answer: Reply | Failure | None = None
         self._last = b""
         self._wire = ""
@@ -337,5 +339,5 @@ def _merged(
         fields["id"] = first["id"]
     fields["output"] = written_array(output)
     if "usage" in fields:
-        fields["usage"] = joined_usage(usages, fields["usage"], prompt="input_tokens", output="output_tokens")
+        fields["usage"] = joined_usage(usages, fields["usage"], RESPONSES_USAGE)
     return written_object(fields)
