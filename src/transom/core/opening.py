@@ -39,8 +39,9 @@ class Opening:
         self._window = window
 
     def must_fit(self, more: int = 0) -> bool:
-        """At the hard limit even what the model has not seen is cut, and the minimum gain is not asked for."""
-        return self._window.tokens + more >= self._bounds.hard
+        """At the hard limit even what the model has not seen is cut, and the minimum gain is not asked for; nor is it where
+        the provider says that its window is smaller."""
+        return self._state.is_overflowed or self._window.tokens + more >= self._bounds.hard
 
     def first_new(self) -> int:
         """The first position of what has just arrived, which is kept whole. New results go with the reply that called
