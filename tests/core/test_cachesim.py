@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import msgspec
 import pytest
@@ -72,6 +73,48 @@ def test_never_more_is_read_than_was_sent_before_and_is_sent_again(rules: CacheR
         assert found.read % rules.granularity_tokens == 0
         assert not found.read or found.read > rules.min_prefix_tokens - rules.granularity_tokens
     assert reads(rules, requests)[0] == Expected(read=0, warm=0)
+
+
+@given(rules=rules_, requests=lines())
+def test_the_shelves_are_what_a_plain_list_of_starts_would_be(rules: CacheRules, requests: list[Sent]) -> None:
+    """Starts one by one, each with its own time, for one key and the kinds that remember more than one."""
+    if rules.serves == "prefix" or rules.breakpoints or rules.keeps_output:
+        return
+    grain, least = rules.granularity_tokens, rules.min_prefix_tokens
+    cache, starts, newest = Cache(), list[Plain](), 0
+    for one in requests:
+        sent = replace(one, key="a")
+        parted = newest > sent.kept
+        starts = [start for start in starts if start.tokens <= sent.kept] if parted else starts
+        alive = [start for start in starts if not start.ttl or sent.at - start.used <= start.ttl]
+        reached = [start.tokens for start in alive if found_by(rules, sent, start)]
+        longest = max((tokens for tokens in reached if tokens <= sent.tokens), default=0)
+        read = longest - longest % grain if longest >= least else 0
+        assert cache.send(sent, rules).read == read
+        for start in alive:
+            if read and start.tokens - start.tokens % grain <= read:
+                start.used = sent.at
+        ttl = rules.long_ttl_seconds if sent.is_long and rules.long_ttl_seconds else rules.ttl_seconds
+        made = list(sent.marks) if rules.serves == "marks" else [Mark(tokens=sent.tokens)]
+        made += [Mark(tokens=sent.kept)] if rules.serves == "units" and parted else []
+        known = {start.tokens for start in alive}
+        fresh = [mark for mark in made if mark.tokens not in known and mark.tokens >= max(1, least)]
+        starts = alive + [Plain(mark.tokens, mark.blocks, ttl, sent.at) for mark in fresh]
+        newest = sent.tokens
+
+
+@dataclass
+class Plain:
+    tokens: int
+    blocks: int
+    ttl: int
+    used: float
+
+
+def found_by(rules: CacheRules, sent: Sent, start: Plain) -> bool:
+    near = rules.lookback_blocks or 10**9
+    marks = [mark for mark in sent.marks if mark.tokens >= start.tokens and mark.blocks - start.blocks <= near]
+    return rules.serves != "marks" or bool(marks)
 
 
 @given(rules=rules_, requests=lines(), share=st.floats(0, 1))

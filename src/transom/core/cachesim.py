@@ -19,6 +19,8 @@ What a provider's machines do beside that (evict, route elsewhere, keep longer) 
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from transom.core.pricing import CacheRules
@@ -66,16 +68,20 @@ class _Start:
 
     tokens: int
     blocks: int
-    used: float
     ttl: int
+    used: float
 
 
 @dataclass(slots=True)
 class _Shelf:
-    """What is remembered for one key, the shortest first."""
+    """What is remembered for one key, the shortest first. A read refreshes all that it contains, so the first `fresh`
+    starts were last used at the same moment, `used`, whatever each says; a step costs the same however many there are.
+    """
 
     is_prefix: bool
     starts: list[_Start] = field(default_factory=list)
+    fresh: int = 0
+    used: float = 0.0
     line: int = 0
     """Tokens of the newest prompt of this key that later requests, of any key, have kept."""
     is_cut: bool = False
@@ -89,13 +95,42 @@ class _Shelf:
             for one in self.starts:
                 one.tokens = min(one.tokens, kept)
         else:
-            self.starts = [one for one in self.starts if one.tokens <= kept]
+            while self.starts and self.starts[-1].tokens > kept:
+                self.starts.pop()
+        self.fresh = min(self.fresh, len(self.starts))
 
     def answer(self, asked: int, through: int) -> None:
         """The answer to the newest prompt, of `asked` tokens, is sent back as it came."""
         newest = self.starts[-1] if self.starts else None
         if newest is not None and newest.tokens == asked < through:
-            self.starts.append(_Start(through, newest.blocks, newest.used, newest.ttl))
+            used = self.used if self.fresh == len(self.starts) else newest.used
+            self.starts.append(_Start(through, newest.blocks, newest.ttl, used))
+
+    def expire(self, now: float) -> None:
+        """Forget what was idle too long."""
+        idle = now - self.used
+        head = [one for one in self.starts[: self.fresh] if not one.ttl or idle <= one.ttl] if idle else None
+        tail = [one for one in self.starts[self.fresh :] if not one.ttl or now - one.used <= one.ttl]
+        if head is not None and (len(head) < self.fresh or len(tail) < len(self.starts) - self.fresh):
+            self.starts, self.fresh = head + tail, len(head)
+
+    def touch(self, read: int, now: float, grain: int) -> None:
+        """All that a read of so many tokens contains was used now."""
+        count = bisect_right(self.starts, read + grain - 1, key=_tokens) if read else 0
+        for one in self.starts[count : self.fresh]:
+            one.used = self.used
+        self.fresh, self.used = count, now
+
+    def add(self, start: _Start) -> None:
+        place = bisect_right(self.starts, start.tokens, key=_tokens)
+        if place and self.starts[place - 1].tokens == start.tokens:
+            return
+        self.starts.insert(place, start)
+        self.fresh += place < self.fresh
+
+
+def _tokens(start: _Start) -> int:
+    return start.tokens
 
 
 class Cache:
@@ -114,51 +149,43 @@ class Cache:
         shelf = self._shelves.setdefault(sent.key, _Shelf(is_prefix=rules.serves == "prefix"))
         if rules.keeps_output and kept == self._newest:
             shelf.answer(self._newest, min(kept + sent.answered, sent.tokens))
-        starts = [one for one in shelf.starts if one.tokens <= sent.tokens and _reaches(rules, sent, one)]
-        alive = [one for one in starts if not one.ttl or sent.at - one.used <= one.ttl]
-        read, warm = _rounded(rules, alive), _rounded(rules, starts)
+        warm = _longest(rules, sent, shelf.starts)
+        shelf.expire(sent.at)
+        read = _longest(rules, sent, shelf.starts)
         if sent.is_remembered:
-            self._remember(shelf, sent, rules, read)
+            _remember(shelf, sent, rules, read)
         self._newest = sent.tokens
         return Expected(read=read, warm=warm)
 
-    @staticmethod
-    def _remember(shelf: _Shelf, sent: Sent, rules: CacheRules, read: int) -> None:
-        ttl = rules.long_ttl_seconds if sent.is_long and rules.long_ttl_seconds else rules.ttl_seconds
-        living: list[_Start] = []
-        for one in shelf.starts:
-            if one.ttl and sent.at - one.used > one.ttl:
-                continue
-            if one.tokens - one.tokens % rules.granularity_tokens <= read:
-                one.used = max(one.used, sent.at)
-            living.append(one)
-        match rules.serves:
-            case "prefix":
-                shelf.starts = [_Start(sent.tokens, 0, sent.at, ttl)]
-                return
-            case "marks":
-                made = [_Start(mark.tokens, mark.blocks, sent.at, ttl) for mark in sent.marks]
-            case "ends":
-                made = [_Start(sent.tokens, 0, sent.at, ttl)]
-            case "units":
-                made = [_Start(sent.tokens, 0, sent.at, ttl)]
-                if shelf.is_cut and shelf.line:
-                    made.append(_Start(shelf.line, 0, sent.at, ttl))
-        known = {one.tokens for one in living}
-        fresh = [one for one in made if one.tokens not in known and one.tokens >= rules.min_prefix_tokens]
-        shelf.starts = sorted(living + fresh, key=lambda one: one.tokens)
-        if rules.serves == "ends" and rules.breakpoints:
-            shelf.starts = shelf.starts[-rules.breakpoints :]
-        shelf.line, shelf.is_cut = sent.tokens, False
+
+def _longest(rules: CacheRules, sent: Sent, starts: Sequence[_Start]) -> int:
+    """Tokens of the longest start that is found, rounded."""
+    found = next((one.tokens for one in reversed(starts) if _reaches(rules, sent, one)), 0)
+    return found - found % rules.granularity_tokens if found >= rules.min_prefix_tokens else 0
 
 
 def _reaches(rules: CacheRules, sent: Sent, start: _Start) -> bool:
+    if start.tokens > sent.tokens:
+        return False
     if rules.serves != "marks":
         return True
     near = rules.lookback_blocks
     return any(mark.tokens >= start.tokens and (not near or mark.blocks - start.blocks <= near) for mark in sent.marks)
 
 
-def _rounded(rules: CacheRules, starts: list[_Start]) -> int:
-    longest = max((one.tokens for one in starts), default=0)
-    return longest - longest % rules.granularity_tokens if longest >= rules.min_prefix_tokens else 0
+def _remember(shelf: _Shelf, sent: Sent, rules: CacheRules, read: int) -> None:
+    ttl = rules.long_ttl_seconds if sent.is_long and rules.long_ttl_seconds else rules.ttl_seconds
+    shelf.touch(read, sent.at, rules.granularity_tokens)
+    if rules.serves == "prefix":
+        shelf.starts, shelf.fresh = [_Start(sent.tokens, 0, ttl, sent.at)], 1
+        return
+    made = [*sent.marks] if rules.serves == "marks" else [Mark(tokens=sent.tokens)]
+    if rules.serves == "units" and shelf.is_cut:
+        made.append(Mark(tokens=shelf.line))
+    for one in made:
+        if one.tokens >= max(1, rules.min_prefix_tokens):
+            shelf.add(_Start(one.tokens, one.blocks, ttl, sent.at))
+    if rules.serves == "ends" and rules.breakpoints:
+        gone = max(0, len(shelf.starts) - rules.breakpoints)
+        shelf.starts, shelf.fresh = shelf.starts[gone:], max(0, shelf.fresh - gone)
+    shelf.line, shelf.is_cut = sent.tokens, False

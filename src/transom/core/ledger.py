@@ -15,6 +15,7 @@ been said. What a recording cannot tell is not guessed:
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -142,6 +143,10 @@ class _Line:
     """(messages, tokens) where earlier requests ended whose bytes still stand."""
 
 
+def _messages(end: tuple[int, int]) -> int:
+    return end[0]
+
+
 class _Book:
     def __init__(self, dialect: Dialect, prices: Prices) -> None:
         self._state = State()
@@ -249,7 +254,8 @@ class _Book:
         body = usage.prompt - request.tail
         held = usage.cached + usage.written
         end = held if self._writes and held else body
-        line.ends = [(count, tokens) for count, tokens in line.ends if count <= messages]
+        while line.ends and line.ends[-1][0] > messages:
+            line.ends.pop()
         ask = Sent(
             at=request.asked,
             tokens=usage.prompt,
@@ -281,8 +287,10 @@ class _Book:
             is_remembered=ask.is_remembered,
         )
         marked = end if 0 <= body - end <= _SHRUNK else body  # a few tokens of framing stand behind the last mark
-        ends = [*([] if is_cut else line.ends), (wire.messages, marked)]
-        self._line = _Line(pin=request.pin, key=key, tokens=body, items=request.items, reply=usage, ends=ends)
+        if is_cut:
+            line.ends.clear()
+        line.ends.append((wire.messages, marked))
+        self._line = _Line(pin=request.pin, key=key, tokens=body, items=request.items, reply=usage, ends=line.ends)
         return entry
 
     def _learn_head(self, usage: Usage) -> None:
@@ -308,14 +316,10 @@ class _Book:
 
     def _tokens_at(self, wire: Wire, messages: int) -> tuple[int, bool]:
         """Tokens of head and first messages: exact where a request ended, else our count from there on."""
-        state = self._state
-        count, tokens = 0, head_tokens(state)
-        more = None
-        for place, size in self._line.ends:
-            if place <= messages:
-                count, tokens = place, size
-            elif more is None:
-                more = size
+        state, ends = self._state, self._line.ends
+        place = bisect_right(ends, messages, key=_messages)
+        count, tokens = ends[place - 1] if place else (0, head_tokens(state))
+        more = ends[place][1] if place < len(ends) else None
         if count == messages and count:
             return tokens, False
         estimate = state.calibration.estimate
