@@ -1,10 +1,6 @@
 """The kernel: steps, cold opens, long sessions. `python -m bench.kernel` prints P3, P3b, P3c, P4, P8.
 
-The controls do the work on a client's body of the same messages, as a gateway would:
-
-    incremental  the new body starts with the previous one: parse, digest and count the tail, append it
-    full         parse, digest, count and write the whole body
-    full memo    the same, with each text's count looked up
+The controls (`bench.control`) do the work on a client's body of the same messages, as a gateway would.
 
 A figure counts only if the bytes are right: every benchmark compares the incremental request with one rendered from
 nothing, and the running count with a sum over the window.
@@ -12,7 +8,6 @@ nothing, and the running count with a sum over the window.
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -24,10 +19,11 @@ from time import process_time
 
 import msgspec
 
+from bench.control import Incremental, Memo, counting, full
 from bench.figure import Figure, cpu, exponent, judge, rounds, table
 from bench.workload import conversation, opened
 from transom.adapters.blobs import DirBlobs
-from transom.adapters.counter import BpeCounter, HeuristicCounter, open_counter
+from transom.adapters.counter import open_counter
 from transom.adapters.memory_log import MemoryLog
 from transom.adapters.provider_anthropic import DIALECT
 from transom.adapters.snapshots import DirSnapshots
@@ -42,7 +38,7 @@ from transom.core.wire import Rendering, Wire
 from transom.ports import Counter, Log, Snapshots
 from transom.session import Rules, Session
 
-__all__ = ["PLAIN", "grown", "ours", "pairs_of", "rules_for", "run"]
+__all__ = ["PLAIN", "grow", "grown", "ours", "pairs_of", "rules_for", "run", "same"]
 
 _ENDLESS = 1_000_000_000
 """Tokens: a limit that no workload reaches."""
@@ -98,10 +94,18 @@ def grown(
     messages: int = 0,
     snapshots: Snapshots | None = None,
 ) -> Session:
-    """A session that has taken from `drafts` until its texts have `until` bytes or its window `messages` messages."""
+    """A new session that has grown and sent a request."""
     fact = opened().fact
     assert isinstance(fact, SessionOpened)
     session = Session.start(log, "s", fact, rules, snapshots)
+    grow(session, drafts, until=until, messages=messages)
+    session.boundary()
+    session.request()
+    return session
+
+
+def grow(session: Session, drafts: Iterator[Draft], *, until: int = 0, messages: int = 0) -> None:
+    """Append from `drafts` until their texts have `until` bytes or the window has `messages` messages."""
     held = 0
     for draft in drafts:
         session.append(draft.fact, uuid=draft.uuid, at=draft.at)
@@ -111,9 +115,6 @@ def grown(
             held >= until > 0 or len(session.state.window.items) >= messages > 0
         ):
             break
-    session.boundary()
-    session.request()
-    return session
 
 
 def _texts_size(draft: Draft) -> int:
@@ -161,7 +162,7 @@ def _segmented(session: Session, pair: Sequence[Draft]) -> Wire:
     return session.request().wire
 
 
-def _same(session: Session) -> None:
+def same(session: Session) -> None:
     """Raises unless the session's next request is what it is from nothing, and its counts are the window's sum."""
     wire = session._rendering.wire(session.state)
     fresh = Rendering(DIALECT).wire(session.state)
@@ -174,95 +175,10 @@ def _same(session: Session) -> None:
     assert total[:4] == session.state.window.counts[:4]
 
 
-# -- controls
-
-
-class _Call(msgspec.Struct, tag="tool_use"):
-    id: str
-    name: str
-    input: msgspec.Raw
-
-
-class _Words(msgspec.Struct, tag="text"):
-    text: str
-
-
-class _Returned(msgspec.Struct, tag="tool_result"):
-    tool_use_id: str
-    content: list[_Words]
-    is_error: bool = False
-
-
-class _Message(msgspec.Struct):
-    role: str
-    content: list[_Call | _Words | _Returned]
-
-
-_RAWS = msgspec.json.Decoder(list[msgspec.Raw])
-_MESSAGE = msgspec.json.Decoder(_Message)
-_MESSAGES = msgspec.json.Decoder(list[_Message])
-_encode = msgspec.json.Encoder().encode
-
-
-def _message_texts(message: _Message) -> Iterator[str]:
-    for block in message.content:
-        match block:
-            case _Call():
-                yield bytes(block.input).decode()
-            case _Words():
-                yield block.text
-            case _Returned():
-                for words in block.content:
-                    yield words.text
-
-
-class _Incremental:
-    """A client's body, step by step; `count` is a text's tokens."""
-
-    def __init__(self, body: bytes, count: Callable[[str], int]) -> None:
-        self.count = count
-        self.body = body[:-1]
-        self.digests: list[bytes] = []
-        self.tokens = 0
-
-    def step(self, body: bytes) -> bytes:
-        assert body.startswith(self.body)
-        added = body[len(self.body) + 1 :]
-        for raw in _RAWS.decode(b"[" + added):
-            self.digests.append(hashlib.sha256(raw).digest())
-            self.tokens += sum(map(self.count, _message_texts(_MESSAGE.decode(raw))))
-        self.body = body[:-1]
-        return b"".join((self.body, b"]"))
-
-
-def _full(body: bytes, count: Callable[[str], int]) -> bytes:
-    messages = _MESSAGES.decode(body)
-    tokens = 0
-    for message in messages:
-        hashlib.sha256(_encode(message)).digest()
-        tokens += sum(map(count, _message_texts(message)))
-    return _encode(messages)
-
-
-class _Memo(dict[str, int]):
-    def __init__(self, count: Callable[[str], int]) -> None:
-        super().__init__()
-        self._count = count
-
-    def __missing__(self, text: str) -> int:
-        return self.setdefault(text, self._count(text))
-
-
 def _array(session: Session) -> bytes:
     """The window as a client would send it."""
     wire = session._rendering.wire(session.state)
     return b"[%b]" % b",".join(wire.body[: wire.messages])
-
-
-def _count() -> Callable[[str], int]:
-    counter = _counter()
-    assert isinstance(counter, BpeCounter | HeuristicCounter)
-    return lambda text: counter._fresh(text).tokens
 
 
 # -- P3: a step
@@ -272,10 +188,10 @@ def _step(size: int, seed: int) -> Figure:
     drafts = conversation(100_000, seed)
     session = grown(MemoryLog(), drafts, rules_for(PLAIN), until=size)
     anchored = grown(MemoryLog(), conversation(100_000, seed), rules_for(_ANCHORED), until=size)
-    counted = _count()
-    memo = _Memo(counted)
-    control = _Incremental(_array(session), counted)
-    _full(_array(session), memo.__getitem__)
+    counted = counting(_counter())
+    memo = Memo(counted)
+    control = Incremental(_array(session), counted)
+    full(_array(session), memo.__getitem__)
     spent: dict[str, list[float]] = {}
     for _ in range(_ROUNDS):
         pairs = pairs_of(drafts, _STEPS)
@@ -286,12 +202,12 @@ def _step(size: int, seed: int) -> Figure:
             body = _array(session)
             seconds["incremental"] += cpu(lambda body=body: control.step(body))  # type: ignore[misc]
         assert control.body == body[:-1], "the governed body is not the client's"
-        seconds["full"] = _STEPS * cpu(lambda body=body: _full(body, counted))  # type: ignore[misc]
-        seconds["full memo"] = _STEPS * cpu(lambda body=body: _full(body, memo.__getitem__))  # type: ignore[misc]
+        seconds["full"] = _STEPS * cpu(lambda body=body: full(body, counted))  # type: ignore[misc]
+        seconds["full memo"] = _STEPS * cpu(lambda body=body: full(body, memo.__getitem__))  # type: ignore[misc]
         for name, value in seconds.items():
             spent.setdefault(name, []).append(value / _STEPS)
-    _same(session)
-    _same(anchored)
+    same(session)
+    same(anchored)
     cost = {name: 1e3 * median(values) for name, values in spent.items()}
     times, share = cost["ours"] / cost["incremental"], cost["full"] / cost["ours"]
     is_large = size >= 1_000_000
@@ -318,7 +234,7 @@ def _growth(sizes: Sequence[int], seed: int) -> Figure:
         for _ in range(_ROUNDS):
             pairs = pairs_of(drafts, _STEPS)
             samples.append(cpu(lambda pairs=pairs, session=session: [_segmented(session, pair) for pair in pairs]))  # type: ignore[misc]
-        _same(session)
+        same(session)
         points.append((size, median(samples) / _STEPS))
     slope = exponent(points)
     return Figure(
@@ -350,7 +266,7 @@ def _boundaries(size: int, seed: int) -> list[Figure]:
             seconds = process_time() - start
             (plain if name == "plain" else spent.setdefault(name, [])).append(seconds)
             moved[name] = _moved(session)
-            _same(session)
+            same(session)
     figures = []
     for name, values in spent.items():
         ratio = median(values) / median(plain)
@@ -401,9 +317,9 @@ def _cold(size: int, seed: int) -> list[Figure]:
         rules = rules_for(PLAIN)
         session = grown(log, conversation(100_000, seed), rules, until=size)
         body = _array(session)
-        counted = _count()
-        memo = _Memo(counted)
-        _full(body, memo.__getitem__)
+        counted = counting(_counter())
+        memo = Memo(counted)
+        full(body, memo.__getitem__)
         reopened = Session.open(log, "s", rules)
         reopened._prepare()
         assert reopened.state == session.state
@@ -411,8 +327,8 @@ def _cold(size: int, seed: int) -> list[Figure]:
         spent = rounds(
             {
                 "ours": lambda: cpu(lambda: Session.open(log, "s", rules)._prepare()),
-                "full": lambda: cpu(lambda: _full(body, counted)),
-                "full memo": lambda: cpu(lambda: _full(body, memo.__getitem__)),
+                "full": lambda: cpu(lambda: full(body, counted)),
+                "full memo": lambda: cpu(lambda: full(body, memo.__getitem__)),
             }
         )
         log.close()

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from statistics import median
 
 from bench.figure import Figure, judge, table
 from bench.kernel import PLAIN, grown, ours, pairs_of, rules_for
@@ -20,7 +21,7 @@ from transom.adapters.blobs import DirBlobs
 from transom.adapters.sqlite_log import SqliteLog
 from transom.session import Session
 
-__all__ = ["run"]
+__all__ = ["peak", "resident", "run"]
 
 _IMPORT_MS = 150
 _COMMAND_MS = 250
@@ -43,39 +44,41 @@ def run(scale: float = 1.0, seed: int = 1) -> list[Figure]:
 def _start() -> list[Figure]:
     commands = {
         "bare": [sys.executable, "-c", "pass"],
-        "import": [sys.executable, "-c", "import transom"],
-        "help": [sys.executable, "-c", "from transom.cli import main; main(['--help'])"],
-        "run": [sys.executable, "-c", "from transom.cli import main; main(['run', '--help'])"],
+        "import": [sys.executable, "-c", "from transom import Session"],
+        "help": [sys.executable, "-m", "transom", "--help"],
+        "run": [sys.executable, "-m", "transom", "run", "--help"],
     }
     spent: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(_RUNS + 1):
         for name, command in commands.items():
             spent[name].append(_child_cpu(command))
-    # The first of each writes the bytecode; load only ever adds, so the least is the truest.
-    least = {name: 1e3 * min(values[1:]) for name, values in spent.items()}
-    added = least["import"] - least["bare"]
+    # The first of each writes the bytecode.
+    usual = {name: 1e3 * median(values[1:]) for name, values in spent.items()}
+    worst = 1e3 * max(spent["run"][1:])
+    added = usual["import"] - usual["bare"]
     return [
         Figure(
             id="P14",
-            what="`import transom`",
+            what="`from transom import Session`",
             goal=f"at most {_IMPORT_MS} ms CPU",
-            value=f"{least['import']:.0f} ms",
-            verdict=judge(least["import"] <= _IMPORT_MS),
-            detail=f"bare python {least['bare']:.0f} ms, so {added:.0f} ms are ours",
+            value=f"{usual['import']:.0f} ms",
+            verdict=judge(usual["import"] <= _IMPORT_MS),
+            detail=f"bare python {usual['bare']:.0f} ms, so {added:.0f} ms are ours",
         ),
         Figure(
             id="P14",
             what="`transom --help`",
             goal="-",
-            value=f"{least['help']:.0f} ms",
+            value=f"{usual['help']:.0f} ms",
             verdict="told",
         ),
         Figure(
             id="P14",
             what="`transom run --help`",
             goal=f"at most {_COMMAND_MS} ms CPU",
-            value=f"{least['run']:.0f} ms",
-            verdict=judge(least["run"] <= _COMMAND_MS),
+            value=f"{usual['run']:.0f} ms",
+            verdict=judge(usual["run"] <= _COMMAND_MS),
+            detail=f"the slowest of {_RUNS} processes {worst:.0f} ms; bare python {usual['bare']:.0f} ms",
         ),
     ]
 
@@ -129,7 +132,7 @@ def _hold(size: int, steps: int, seed: int) -> None:
     with tempfile.TemporaryDirectory(prefix="bench-start-") as name:
         folder = Path(name)
         rules_for(PLAIN).counter.measure("the vocabulary is loaded")
-        start = _resident()
+        start = resident()
         sessions = []
         drafts = []
         for number in range(_SESSIONS):
@@ -143,21 +146,21 @@ def _hold(size: int, steps: int, seed: int) -> None:
                 ours(session, pairs_of(following, 1)[0])
             if step in (steps // 2, steps):
                 gc.collect()
-                told += [_resident(), _live(sessions)]
-        print(*told, _peak())
+                told += [resident(), _live(sessions)]
+        print(*told, peak())
 
 
 def _live(sessions: list[Session]) -> int:
     return sum(sum(map(len, session._rendering.body)) for session in sessions)
 
 
-def _peak() -> int:
+def peak() -> int:
     """Of this program: `ru_maxrss` would also be that of the process that started it."""
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
 
-def _resident() -> int:
+def resident() -> int:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize()
 
