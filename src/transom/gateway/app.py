@@ -27,7 +27,7 @@ from transom.gateway.identity import identify
 from transom.gateway.metrics import Metrics
 from transom.gateway.upstream import Upstream, passed_on
 
-__all__ = ["Gateway", "Settings"]
+__all__ = ["Gateway", "Office", "Settings"]
 
 T = TypeVar("T")
 _LOG = logging.getLogger("transom.gateway")
@@ -44,20 +44,23 @@ class Settings:
     """Bytes of a request; a larger one is refused. Claude Code caps its own at 32 MB."""
 
 
-class Gateway:
-    """`make` builds the governor in the thread in which it will live; `faces` are keyed by path."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Office:
+    """What governs: the faces by path, the governor over a store, and how the store is closed."""
 
-    def __init__(
-        self,
-        faces: Mapping[str, Face],
-        upstream: Upstream,
-        make: Callable[[], tuple[Governor, Callable[[], None]]],
-        settings: Settings,
-    ) -> None:
-        self._faces, self.upstream, self._make, self._settings = faces, upstream, make, settings
+    faces: Mapping[str, Face]
+    governor: Governor
+    close: Callable[[], None]
+
+
+class Gateway:
+    """`make` opens the store in the thread in which all of its work is done."""
+
+    def __init__(self, upstream: Upstream, make: Callable[[], Office], settings: Settings) -> None:
+        self.upstream, self._make, self._settings = upstream, make, settings
         self.metrics = Metrics()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="governor")
-        self._governor: Governor | None = None
+        self._office: Office | None = None
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
 
     def app(self) -> web.Application:
@@ -71,25 +74,29 @@ class Gateway:
         return app
 
     @property
+    def office(self) -> Office:
+        assert self._office is not None, "the server is not running"
+        return self._office
+
+    @property
     def governor(self) -> Governor:
-        assert self._governor is not None, "the server is not running"
-        return self._governor
+        return self.office.governor
 
     def run(self, work: Callable[[], T]) -> Awaitable[T]:
         return asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def _running(self, _: web.Application) -> AsyncIterator[None]:
         await self.upstream.open()
-        self._governor, close = await self.run(self._make)
+        self._office = await self.run(self._make)
         yield
         await self.upstream.close()
-        await self.run(close)
+        await self.run(self.office.close)
         self._thread.shutdown()
 
     # -- routes
 
     async def _ready(self, _: web.Request) -> web.Response:
-        return web.json_response({"ready": self._governor is not None}, status=200 if self._governor else 503)
+        return web.json_response({"ready": self._office is not None}, status=200 if self._office else 503)
 
     async def _show_metrics(self, request: web.Request) -> web.Response:
         self._admitted(request)
@@ -121,7 +128,7 @@ class Gateway:
         if url is None:
             return web.Response(status=502, text=f"transom: no upstream for {bare}; name one with --upstream\n")
         body = await request.read()
-        face = self._faces.get(bare) if request.method == "POST" else None
+        face = self.office.faces.get(bare) if request.method == "POST" else None
         if face is None or not self._settings.is_governed:
             return await self._relay(request, url, body, "relayed")
         return await self._govern(request, url, body, face)
@@ -144,7 +151,7 @@ class Gateway:
                 await response.write_eof()
                 return response
         except (ClientError, TimeoutError) as problem:
-            return unreachable(self.metrics, self._faces.get(url.path), problem)
+            return unreachable(self.metrics, self.office.faces.get(url.path), problem)
 
     async def _govern(self, request: web.Request, url: URL, body: bytes, face: Face) -> web.StreamResponse:
         headers = {name.lower(): value for name, value in request.headers.items()}

@@ -23,6 +23,7 @@ from typing import Literal
 import msgspec
 
 from transom.core.block import ToolCall
+from transom.core.breakpoints import breakpoints
 from transom.core.canon import plain_text
 from transom.core.event import (
     BlockReplaced,
@@ -37,6 +38,7 @@ from transom.core.event import (
     Observed,
     RequestFailed,
     SessionOpened,
+    Tool,
     ToolReturned,
     Usage,
     WindowOpened,
@@ -44,7 +46,8 @@ from transom.core.event import (
 from transom.core.evidence import Files
 from transom.core.surface import HOST_TOOLS, NEW_CONTEXT, Surface, surface, withheld_refusal
 from transom.gateway.face import Call, Face
-from transom.hosting import Desk, is_hosted, refused
+from transom.hosting import Desk, refused
+from transom.importers.mending import decode
 from transom.ports import Blobs, Log, Reply
 from transom.session import Prepared, Rules, Session
 
@@ -78,16 +81,18 @@ _ANSWER_OF = msgspec.json.Decoder(_Answer)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """A request for upstream. `now` says which calls in its answer are the client's."""
+    """A request for upstream. `now`, and `hosted` (the host's tools that it offers), say which calls in its answer are
+    the client's."""
 
     body: bytes
     prepared: Prepared
     now: Surface
+    hosted: frozenset[str]
     is_plain: bool
 
     def takes(self, name: str) -> bool:
         """Whether a call of this tool is answered by the host: its own, and what may not be called now."""
-        return is_hosted(name) or not self.now.accepts(name)
+        return name in self.hosted or not self.now.accepts(name)
 
 
 def digest_of(face: Face, element: bytes) -> bytes:
@@ -102,7 +107,6 @@ class Conversation:
     face: Face
     session: Session
     blobs: Blobs
-    has_host_tools: bool = True
     digests: list[bytes] = field(default_factory=list)
     """Of the client's elements that are in the log, in order."""
     ends: list[int] = field(default_factory=list)
@@ -112,6 +116,8 @@ class Conversation:
     answer: _Answer | None = None
     """What the client got since its last request: its next one begins with it."""
     is_plain: bool = True
+    host_tools: tuple[Tool, ...] = ()
+    """What is offered to the model beside the client's tools."""
     used: list[Usage] = field(default_factory=list)
     """One of each answer from upstream."""
     rest: dict[str, bytes] = field(default_factory=dict)
@@ -151,7 +157,7 @@ class Conversation:
         for event in events:
             fact = event.fact
             if isinstance(fact, Observed) and fact.kind == _REQUEST:
-                asked = _REQUEST_OF.decode(fact.raw)
+                asked, _ = decode(fact.raw.encode(), _REQUEST_OF)
                 self.digests.extend(bytes.fromhex(digest) for digest in asked.digests)
                 self.ends.extend(asked.ends)
                 self.raws.extend(bytes(raw) for raw in asked.elements)
@@ -231,7 +237,11 @@ class Conversation:
     def _head(self, call: Call) -> None:
         """The client's own system text and tools, with the host's behind them: a new epoch if they changed."""
         sections, tools = self.face.head(call)
-        offered = (*tools, *HOST_TOOLS) if self.has_host_tools and call.has_tools else tools
+        names = {tool.name for tool in tools}
+        # A client's own tool of such a name stays the client's.
+        own = tuple(tool for tool in HOST_TOOLS if tool.name not in names) if call.has_tools else ()
+        self.host_tools = own if any(tool.name == NEW_CONTEXT for tool in own) else ()
+        offered = (*tools, *self.host_tools)
         head = self.session.state.head
         old_tools = tuple(msgspec.structs.replace(tool, tokens=0) for tool in head.tools)
         old_sections = tuple(msgspec.structs.replace(section, tokens=0) for section in head.sections)
@@ -249,30 +259,31 @@ class Conversation:
 
     def ready(self, call: Call) -> Ready:
         """Decide, and write the request. Raises `OverBudget`."""
-        has_host = self.has_host_tools and call.has_tools
-        if any(_is_ours(event.fact) for event in self.session.boundary(model_hands_over=has_host)):
+        if any(_is_ours(event.fact) for event in self.session.boundary(model_hands_over=bool(self.host_tools))):
             self.is_plain = False
         prepared = self.session.request()
         now = surface(self.session.state)
         wire = prepared.wire
         body = self.face.body(
             call,
-            tools=HOST_TOOLS if has_host else (),
+            tools=self.host_tools,
             messages=None if self.is_plain else wire.body[: wire.messages],
             tail=b"" if self.is_plain else wire.tail,
+            marks=None if self.is_plain else breakpoints(wire, prepared.verdict.kept),
             forced=now.forced,
             withheld=now.withheld,
         )
-        return Ready(body=body, prepared=prepared, now=now, is_plain=self.is_plain)
+        hosted = frozenset(tool.name for tool in self.host_tools)
+        return Ready(body=body, prepared=prepared, now=now, hosted=hosted, is_plain=self.is_plain)
 
     def failed(self, kind: Literal["overflow", "unavailable", "invalid"], message: str) -> None:
         self._append(RequestFailed(kind=kind, message=plain_text(message)))
 
     # -- what comes back
 
-    def settle(self, ready: Ready, reply: Reply) -> bool:
-        """Append an answer from upstream. True if the client has to see more: the model called only the host, or was
-        asked for a handoff and talked."""
+    def settle(self, ready: Ready, reply: Reply, wire: str) -> bool:
+        """Append an answer from upstream, `wire` being its bytes where the blocks do not say them. True if the client
+        has to see more: the model called only the host, or was asked for a handoff and talked."""
         self._append(
             ModelReplied(
                 blocks=reply.blocks,
@@ -280,6 +291,7 @@ class Conversation:
                 stop_reason=reply.stop_reason,
                 usage=reply.usage,
                 response_id=reply.response_id,
+                wire=wire,
             )
         )
         if reply.usage is not None:
@@ -304,7 +316,8 @@ class Conversation:
         narrowed = now or surface(state)
         left = state.window.calls.items()
         opened = [ToolCall(call_id=call_id, name=name, arguments=arguments) for call_id, (name, arguments) in left]
-        mine = [call for call in opened if is_hosted(call.name) or not narrowed.accepts(call.name)]
+        hosted = {tool.name for tool in self.host_tools}
+        mine = [call for call in opened if call.name in hosted or not narrowed.accepts(call.name)]
         if not mine:
             return
         above = self.session.rules.policy.offload_above

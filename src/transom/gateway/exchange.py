@@ -27,7 +27,7 @@ from transom.gateway.metrics import Metrics
 from transom.gateway.upstream import Upstream, passed_on
 from transom.ports import Reply
 
-__all__ = ["STATUS", "Exchange", "Office", "one_line", "unreachable"]
+__all__ = ["STATUS", "Exchange", "Server", "one_line", "unreachable"]
 
 STATUS = "x-transom-status"
 """The header that says what was done with a request."""
@@ -40,7 +40,7 @@ _ALIVE = 5.0
 _ENCODED = ("accept-encoding", "content-encoding")
 
 
-class Office(Protocol):
+class Server(Protocol):
     """What an exchange needs of the server around it."""
 
     upstream: Upstream
@@ -58,7 +58,7 @@ class Office(Protocol):
 class Exchange:
     """`answer` is called once."""
 
-    office: Office
+    server: Server
     request: web.Request
     url: URL
     face: Face
@@ -77,11 +77,11 @@ class Exchange:
         except (ClientError, TimeoutError) as problem:
             await self._note("unavailable", f"{type(problem).__name__}: {problem}")
             if self._response is None:
-                return unreachable(self.office.metrics, self.face, problem)
+                return unreachable(self.server.metrics, self.face, problem)
             return await self._broken(f"the upstream broke off: {problem}")
 
     async def _rounds(self) -> web.StreamResponse:
-        office, turn = self.office, self.turn
+        server, turn = self.server, self.turn
         while True:
             async with self._asked() as upstream:
                 if upstream.status != 200:
@@ -101,10 +101,10 @@ class Exchange:
             if not await self._settles(found) or turn.rounds >= _ROUNDS:
                 return await self._finished(headers)
             try:
-                await office.run(lambda: office.governor.again(turn))
+                await server.run(lambda: server.governor.again(turn))
             except KernelError as problem:
                 return await self._broken(str(problem))
-            office.metrics.sent(turn.ready.prepared.verdict)
+            server.metrics.sent(turn.ready.prepared.verdict)
 
     # -- upstream
 
@@ -115,7 +115,7 @@ class Exchange:
         body = self.turn.ready.body
         alive = asyncio.create_task(self._keep_open()) if self._response is not None else None
         try:
-            async with self.office.upstream.ask("POST", self.url, headers, body) as upstream:
+            async with self.server.upstream.ask("POST", self.url, headers, body) as upstream:
                 if alive is not None:
                     alive.cancel()
                 yield upstream
@@ -138,6 +138,7 @@ class Exchange:
             await self._open(upstream.headers)
         async for data in upstream.content.iter_any():
             await self._write(self._splice.feed(data))
+        await self._write(self._splice.feed(b""))
         return self._splice.answer
 
     async def _recovers(self, failure: Failure) -> bool:
@@ -148,17 +149,17 @@ class Exchange:
             return False
         self._is_retried = True
         try:
-            await self.office.run(lambda: self.office.governor.again(self.turn))
+            await self.server.run(lambda: self.server.governor.again(self.turn))
         except KernelError as problem:
             _LOG.warning("no smaller request: %s", one_line(problem))
             return False
-        self.office.metrics.count("recovered", kind=failure.kind)
+        self.server.metrics.count("recovered", kind=failure.kind)
         return True
 
     # -- the log
 
     async def _note(self, kind: Literal["overflow", "unavailable", "invalid"], message: str) -> None:
-        self.office.metrics.count("upstream_errors", kind=kind)
+        self.server.metrics.count("upstream_errors", kind=kind)
         await self._kept(lambda: self.turn.conversation.failed(kind, message))
 
     async def _settles(self, reply: Reply) -> bool:
@@ -167,15 +168,15 @@ class Exchange:
         turn.text.extend(block.text for block in reply.blocks if isinstance(block, Text))
         calls = [block for block in reply.blocks if isinstance(block, ToolCall)]
         turn.calls.extend(call.call_id for call in calls if not turn.ready.takes(call.name))
-        self.office.metrics.used(reply.usage)
-        return bool(await self._kept(lambda: turn.conversation.settle(turn.ready, reply)))
+        self.server.metrics.used(reply.usage)
+        return bool(await self._kept(lambda: turn.conversation.settle(turn.ready, reply, self._splice.wire)))
 
     async def _kept(self, work: Callable[[], T]) -> T | None:
         """Keep something in the log. If it cannot be kept the client still gets its answer."""
         try:
-            return await self.office.run(work)
+            return await self.server.run(work)
         except KernelError as problem:
-            self.office.metrics.count("unkept")
+            self.server.metrics.count("unkept")
             _LOG.error("not kept in the log: %s", one_line(problem))
             return None
 
@@ -227,7 +228,7 @@ class Exchange:
     async def _broken(self, message: str) -> web.StreamResponse:
         """An answer that cannot be ended well is not ended: a client asks again when its stream is cut."""
         if self._response is None:
-            self.office.metrics.count("broken")
+            self.server.metrics.count("broken")
             return web.Response(status=502, body=self.face.error(502, message), content_type="application/json")
         await self._write(self._splice.failed(message))
         if self.request.transport is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import time_ns
@@ -15,13 +15,14 @@ from aiohttp import web
 from transom import compose
 from transom.core.policy import PRESETS, Policy
 from transom.errors import UsageError
-from transom.gateway.app import Gateway, Settings
+from transom.gateway.app import Gateway, Office, Settings
 from transom.gateway.face import Face
 from transom.gateway.face_anthropic import AnthropicFace
 from transom.gateway.face_openai_chat import OpenAIChatFace
 from transom.gateway.face_openai_responses import OpenAIResponsesFace
 from transom.gateway.governor import Governor
 from transom.gateway.upstream import Upstream
+from transom.ports import Blobs
 
 __all__ = ["UPSTREAMS", "Plan", "gateway"]
 
@@ -47,7 +48,7 @@ def gateway(plan: Plan) -> web.Application:
     if plan.host not in _LOOPBACK and not plan.token:
         raise UsageError(f"--host {plan.host} can be reached from outside: give --token, or stay on 127.0.0.1")
 
-    def make() -> tuple[Governor, Callable[[], None]]:
+    def make() -> Office:
         kept = compose.store(plan.store)
         _close_to_others(kept.path)
         governor = Governor(
@@ -60,17 +61,17 @@ def gateway(plan: Plan) -> web.Application:
             clock=lambda: time_ns() // 1_000_000,
             ids=lambda: str(uuid4()),
         )
-        return governor, kept.close
+        return Office(faces=_faces(kept.blobs), governor=governor, close=kept.close)
 
     settings = Settings(is_governed=plan.policy.name != "raw", token=plan.token)
-    return Gateway(_faces(), Upstream(plan.upstreams), make, settings).app()
+    return Gateway(Upstream(plan.upstreams), make, settings).app()
 
 
-def _faces() -> dict[str, Face]:
+def _faces(blobs: Blobs) -> dict[str, Face]:
     return {
-        "/v1/messages": AnthropicFace(),
-        "/v1/chat/completions": OpenAIChatFace(),
-        "/v1/responses": OpenAIResponsesFace(),
+        "/v1/messages": AnthropicFace(blobs),
+        "/v1/chat/completions": OpenAIChatFace(blobs=blobs),
+        "/v1/responses": OpenAIResponsesFace(blobs=blobs),
     }
 
 
