@@ -155,7 +155,7 @@ def _stand(what: str, sessions: Sequence[Kept], kinds: tuple[Kind, ...]) -> Figu
 
 def _reach(what: str, sessions: Sequence[Kept]) -> Figure:
     facts = {fact.text for kind in PROTECTED for fact in planted(kind)}
-    reached = sum(len(facts & (one.windows[-1].standing | one.recalled)) for one in sessions)
+    reached = sum(len(facts & (one.windows[-1].standing | one.windows[-1].recalled)) for one in sessions)
     whole = len(facts) * len(sessions)
     return Figure(
         id="D7",
@@ -163,7 +163,7 @@ def _reach(what: str, sessions: Sequence[Kept]) -> Figure:
         goal="100 %",
         value=f"{reached / whole:.1%}",
         verdict=judge(reached == whole),
-        detail=f"{sum(len(one.recalled) for one in sessions) / whole:.0%} by recall",
+        detail=f"{sum(len(one.windows[-1].recalled) for one in sessions) / whole:.0%} by recall",
     )
 
 

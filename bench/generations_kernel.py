@@ -11,8 +11,8 @@ with the user's message for a source. By habit it is
 
 The host checks, demotes and pins as it does in every session; nothing here knows how.
 
-What is counted is what stands in the first request of each window, as bytes. What does not stand in the last one is
-asked for with `recall` in the windows behind it, once each, by a word that whoever needs it would have.
+What is counted is what stands in the first request of each window, as bytes. What does not stand there is asked for
+with the host's own `recall`, once, by a word that whoever needs it would have.
 """
 
 from __future__ import annotations
@@ -25,21 +25,24 @@ from typing import Literal, Protocol
 
 from bench.generations_facts import FACTS, GUESSED, Fact, Teller, Told, first, met, planted
 from transom.adapters.provider_anthropic import DIALECT
-from transom.core.block import Text, ToolCall
+from transom.core.block import Text, ToolCall, ToolResultRaw
 from transom.core.budget import limits
 from transom.core.canon import canonical
-from transom.core.event import RequestSent, RolloverDeclared, ToolReturned, WindowOpened
+from transom.core.event import RequestSent, RolloverDeclared, ToolReturned
 from transom.core.wire import Dialect
+from transom.hosting import Desk
 from transom.ports import Delta, Outgoing, Reply
 from transom.testing.builders import rules
 from transom.testing.live import Heard, Live, Shelf, step
 
-__all__ = ["CONTEXT_LIMIT", "Badly", "Habit", "Kept", "Window", "Writer", "handed_over"]
+__all__ = ["CONTEXT_LIMIT", "SHOWN", "Badly", "Habit", "Kept", "Window", "Writer", "handed_over"]
 
 CONTEXT_LIMIT = 32_000
 """Of the windows: small, so that the shares of the seed are felt after 50 generations."""
 _TOKENS_A_LINE = 800
 """Of the window for each line of a file: six files of its share are about a third of a window, worth leaving."""
+SHOWN = (1, 2, 3, 5, 8, 15, 30, 50)
+"""Handovers after which one looks."""
 Habit = Literal["measured", "insistent", "own-file"]
 _OWN = "notes.md"
 _LINE = "def row(values: list[str]) -> tuple[str, ...]: return tuple(value.strip() for value in values)\n"
@@ -50,23 +53,22 @@ _Call = tuple[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """The first request of one window: the facts that stand in it to the letter, and what its handoff calls required
-    and inferred."""
+    """The first request of one window: the facts that stand in it to the letter, what its handoff calls required and
+    inferred, and, in the windows that are shown, the other facts that one recall each brings back."""
 
     standing: frozenset[str]
     required: tuple[str, ...]
     inferred: frozenset[str]
+    recalled: frozenset[str]
     tokens: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What one session kept. `demoted` counts the claims the host did not believe; `recalled` are the facts that do not
-    stand in the last window and that one recall found; `claimed` is the writer's count."""
+    """What one session kept. `demoted` counts the claims the host did not believe; `claimed` is the writer's count."""
 
     windows: tuple[Window, ...]
     demoted: int
-    recalled: frozenset[str]
     claimed: int = 0
 
     @property
@@ -131,27 +133,21 @@ class Badly:
         return self.teller.tell(told, met(told.fact.kind, self.handovers))
 
 
-def handed_over(
-    writer: Writer, generations: int, *, context_limit: int = CONTEXT_LIMIT, is_recalled: bool = True
-) -> Kept:
-    """`generations` windows behind the first one, and one more for each recall if any are made."""
+def handed_over(writer: Writer, generations: int, *, context_limit: int = CONTEXT_LIMIT) -> Kept:
+    """`generations` windows behind the first one."""
     page = _LINE * (context_limit // _TOKENS_A_LINE)
-    model = _Worker(writer=writer, page=page)
     bounds = rules("rollover", limits(context_limit), dialect=writer.dialect)
     live = Live([step("Done.")], given=bounds, shelf=_shelf(page))
-    live.provider = Heard(model)
+    live.provider = Heard(_Worker(writer=writer, page=page))
     live.user("Port the reader of rows.\n" + "\n".join(fact.text for fact in planted("words")))
-    _run(live, generations)
-    windows = tuple(_windows(live))[:generations]
-    recalled = _recalled(live, model, windows[-1]) if is_recalled else frozenset()
-    demoted = sum(len(fact.demoted) for fact in live.facts() if isinstance(fact, RolloverDeclared))
-    return Kept(windows=windows, demoted=demoted, recalled=recalled)
-
-
-def _run(live: Live, generations: int) -> None:
-    """Steps until the first request of window `generations` is out."""
-    while len(live.windows()) < generations or not live.session.state.window.sent:
+    windows: list[Window] = []
+    while len(windows) < generations:
         live.step()
+        state = live.session.state
+        if state.window.generation > len(windows) and state.window.sent:
+            windows.append(_window(live, is_shown=len(windows) + 1 in SHOWN))
+    demoted = sum(len(fact.demoted) for fact in live.facts() if isinstance(fact, RolloverDeclared))
+    return Kept(windows=tuple(windows), demoted=demoted)
 
 
 def _shelf(page: str) -> Shelf:
@@ -178,8 +174,6 @@ class _Worker:
     window: int = 0
     step: int = 0
     sent: int = 0
-    asked: str = ""
-    """A recall to make before the plan of the next window."""
 
     @property
     def dialect(self) -> Dialect:
@@ -187,10 +181,6 @@ class _Worker:
 
     def send(self, request: Outgoing) -> Iterator[Delta | Reply]:
         self.sent += 1
-        if self.asked and self.step == 0:
-            query, self.asked = self.asked, ""
-            yield _reply(f"recall-{self.sent}", "", [("recall", {"query": query})])
-            return
         plan = self._later() if self.window else self._first()
         if self.step < len(plan):
             say, calls = plan[self.step]
@@ -232,25 +222,19 @@ class _Worker:
         return [("read", {"path": fact.text}) for fact in planted("used")]
 
 
-def _windows(live: Live) -> Iterator[Window]:
-    """The first request of each window behind the first."""
-    number, is_new = 0, False
-    for fact in live.facts():
-        is_new = is_new or isinstance(fact, WindowOpened)
-        if isinstance(fact, RequestSent):
-            if is_new:
-                yield _window(live.provider.sent[number].decode(), fact.tokens)
-            number, is_new = number + 1, False
-
-
-def _window(shown: str, tokens: int) -> Window:
+def _window(live: Live, *, is_shown: bool) -> Window:
+    """The window whose first request was the last one sent."""
+    shown = live.provider.sent[-1].decode()
     found = _SECTIONS.search(shown.replace("\\n", "\n"))
     assert found, "a window that a handoff opened names what is required and inferred"
+    standing = frozenset(fact.text for fact in FACTS if canonical(fact.text).decode()[1:-1] in shown)
+    absent = [fact for fact in FACTS if is_shown and not fact.plain and fact.text not in standing]
     return Window(
-        standing=frozenset(fact.text for fact in FACTS if canonical(fact.text).decode()[1:-1] in shown),
+        standing=standing,
         required=tuple(line.rpartition(" [")[0] for line in _listed(found[1])),
         inferred=frozenset(line.rpartition(" (since")[0] for line in _listed(found[2])),
-        tokens=tokens,
+        recalled=frozenset(fact.text for fact in absent if fact.text in _recall(live, _query(fact))),
+        tokens=next(fact.tokens for fact in reversed(live.facts()) if isinstance(fact, RequestSent)),
     )
 
 
@@ -258,20 +242,19 @@ def _listed(section: str) -> Iterator[str]:
     return (str(json.loads(f'"{line[2:]}"')) for line in section.splitlines() if line.startswith("- "))
 
 
-def _recalled(live: Live, model: _Worker, last: Window) -> frozenset[str]:
-    """Of the facts that do not stand in the last window, those that one recall each brings back."""
-    found = set()
-    for fact in FACTS:
-        if fact.plain or fact.text in last.standing:
-            continue
-        model.asked = _query(fact)
-        before = live.session.state.seq
-        _run(live, len(live.windows()) + 1)
-        since = [event.fact for event in live.log.read("s", before)]
-        results = [one for one in since if isinstance(one, ToolReturned) and one.by == "host" and not one.is_error]
-        if any(fact.text in getattr(block, "text", "") for one in results for block in one.blocks):
-            found.add(fact.text)
-    return frozenset(found)
+def _recall(live: Live, query: str) -> str:
+    """What the model would be answered now. Nothing is appended."""
+    state = live.session.state
+    desk = Desk(
+        state=state,
+        log=live.log,
+        files=live.world.files,
+        hard_limit=live.rules.bounds.hard,
+        before=state.seq + 1,
+    )
+    facts = desk.answer(ToolCall(call_id="recall", name="recall", arguments=json.dumps({"query": query})))
+    results = [fact for fact in facts if isinstance(fact, ToolReturned) and not fact.is_error]
+    return "\n".join(block.text for one in results for block in one.blocks if isinstance(block, ToolResultRaw))
 
 
 def _query(fact: Fact) -> str:

@@ -42,7 +42,7 @@ def run(path: Path) -> list[Survey]:
     """A chain of each way to hand over."""
     with closing(LocalModel(path, context_limit=CONTEXT_LIMIT)) as model:
         chains = [read(f"{name}, {model.name}", list(written(model, ask))) for name, ask in _ASK.items()]
-        kept = handed_over(_Form(LocalProvider(model)), GENERATIONS, context_limit=CONTEXT_LIMIT, is_recalled=False)
+        kept = handed_over(_Form(LocalProvider(model)), GENERATIONS, context_limit=CONTEXT_LIMIT)
         return [*chains, of_sessions(f"verified, {model.name}", [kept])]
 
 

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from rich.table import Table
 
 from bench.generations_facts import FACTS, GUESSED, PROTECTED, Kind, planted
-from bench.generations_kernel import Kept
+from bench.generations_kernel import SHOWN, Kept
 from bench.generations_rates import Rates
 
-__all__ = ["SHOWN", "Survey", "of_sessions", "rates_table", "survival", "trust"]
+__all__ = ["Survey", "of_sessions", "rates_table", "survival", "trust"]
 
-SHOWN = (1, 2, 3, 5, 8, 15, 30, 50)
 _TITLES: dict[Kind, str] = {
     "words": "the user's words",
     "failures": "failures, with their error",
@@ -46,7 +45,7 @@ class Survey:
 
 
 def of_sessions(name: str, sessions: Sequence[Kept]) -> Survey:
-    """The survey of sessions of the kernel: `other` is what one recall brings back at the end; of guesses, all that is
+    """The survey of sessions of the kernel: `other` is what one recall brings back; of guesses, all that is
     shown as an inference."""
     letter, other, plain = (Tally[tuple[Kind, int]]() for _ in range(3))
     for one in sessions:
@@ -59,7 +58,7 @@ def of_sessions(name: str, sessions: Sequence[Kept]) -> Survey:
                     other[place] += not forms.isdisjoint(window.inferred)
                 else:
                     letter[place] += fact.text in window.standing
-                    other[place] += generation == len(one.windows) and fact.text in one.recalled
+                    other[place] += fact.text in window.recalled
     return Survey(name=name, n=len(sessions) * len(planted("words")), letter=letter, other=other, plain=plain)
 
 
@@ -95,9 +94,7 @@ def rates_table(rates: Rates) -> Table:
 
 def survival(surveys: Sequence[Survey], shown: Sequence[int] = SHOWN) -> Table:
     """The protected four."""
-    grid = _grid(
-        "After so many handovers: % to the letter + % in other words (verified, at the end: + % one recall away)", shown
-    )
+    grid = _grid("After so many handovers: % to the letter + % in other words (verified: + % one recall away)", shown)
     for one in surveys:
         for kind in PROTECTED:
             grid.add_row(one.name, _TITLES[kind], *(one.pair(one.letter, one.other, kind, at) for at in shown))
