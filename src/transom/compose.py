@@ -179,7 +179,7 @@ def provider(
 
     world = os.environ if env is None else env
     one = known(name)
-    reach = Reach(origin=f"{name}/{model}", blobs=blobs)
+    reach = Reach(origin=f"{name}/{model}", blobs=blobs, system_role=one.system_role)
     match one.api:
         case "anthropic":
             api = provider_anthropic.api(reach=reach, params=params, is_streamed=is_streamed)

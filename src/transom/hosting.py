@@ -1,7 +1,8 @@
 """The host's own tools: what `new_context`, `recall`, `read_artifact`, `todo` and `note_failure` do.
 
 Each answers with facts to append and never raises for what a model wrote: a refusal is the call's result. Nothing here
-clears a window. `new_context` only declares, and the next boundary commits it (L4).
+clears a window. `new_context` only declares, and the next boundary commits it (L4). What is said of a call that a dead
+process left open stands here too.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import msgspec
 from transom.core.block import ToolCall, ToolResultRaw
 from transom.core.canon import plain_text
 from transom.core.event import (
+    Effect,
     Event,
     Fact,
     NegativeNoted,
@@ -31,7 +33,7 @@ from transom.core.surface import HOST_TOOLS, NEW_CONTEXT, is_spent, spent_refusa
 from transom.errors import HandoffRefused
 from transom.ports import Log
 
-__all__ = ["PAGE_CHARS", "Desk", "is_hosted", "refused", "said"]
+__all__ = ["PAGE_CHARS", "Desk", "acts", "is_hosted", "left_open", "of_unknown_outcome", "refused", "said"]
 
 PAGE_CHARS = 4_000
 """Of an artifact, and less of it where that is more tokens than the offload threshold: reading a page never offloads
@@ -50,6 +52,10 @@ _RECALL_CHARS = 1_600
 _HANDOFF_SHARE = 0.10
 """Of the hard limit, in tokens, at four characters a token."""
 _NAMES = frozenset(tool.name for tool in HOST_TOOLS)
+_UNKNOWN = (
+    "The process ended while this ran: whether it took effect is not known. Look at the present state before you "
+    "repeat it."
+)
 
 
 class _Recall(msgspec.Struct):
@@ -212,6 +218,25 @@ def said(call: ToolCall, text: str) -> ToolReturned:
 
 def refused(call: ToolCall, text: str) -> ToolReturned:
     return msgspec.structs.replace(said(call, text), is_error=True)
+
+
+def acts(effect: Effect) -> bool:
+    """Whether a call of this effect may not simply be run again."""
+    return effect in ("write", "external")
+
+
+def left_open(state: State) -> tuple[list[ToolCall], int]:
+    """The newest reply's calls that have no result, and the seq of that reply."""
+    reply = next((item for item in reversed(state.window.items) if item.role == "assistant"), None)
+    if reply is None:
+        return [], 0
+    calls = (block for block in reply.blocks if isinstance(block, ToolCall))
+    return [call for call in calls if call.call_id in state.window.calls], reply.seq
+
+
+def of_unknown_outcome(call: ToolCall, effect: Effect) -> ToolReturned:
+    """The result of a call that had begun when its process ended."""
+    return msgspec.structs.replace(refused(call, _UNKNOWN), effect=effect)
 
 
 def _receipt(declared: RolloverDeclared) -> str:

@@ -30,8 +30,9 @@ from transom.adapters.sandbox import open_sandbox
 from transom.adapters.scripted import ScriptedProvider
 from transom.adapters.scripted_format import read_script
 from transom.adapters.workspace import DirWorkspace
-from transom.agent.head import Surroundings, head
+from transom.agent.head import head
 from transom.agent.run import Agent, Bounds, Stop
+from transom.agent.sources import Surroundings
 from transom.agent.tally import Tally
 from transom.agent.toolbox import Approve, Toolbox
 from transom.compose import Store, counter, prices, provider
@@ -159,7 +160,8 @@ def _served(provider_name: str, name: str, context_limit: int, base_url: str, ke
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manner:
-    """How an agent works: under which policy and bounds, what it may do, and who is told."""
+    """How an agent works: under which policy and bounds, what it may do, and who is told. `memory` is a file of the
+    user's own that stands in every head."""
 
     policy: Policy = PRESETS["rollover"]
     bounds: Bounds | None = None
@@ -167,6 +169,7 @@ class Manner:
     approve: Approve = lambda _call, _effect: True
     is_unsandboxed: bool = False
     is_network_allowed: bool = False
+    memory: Path | None = None
     show: Callable[[Delta], None] = lambda _: None
     told: Callable[[Event], None] = lambda _: None
 
@@ -209,9 +212,11 @@ def agent(
     tools = Toolbox(place, sandbox, how.approve)
     left = session.state.window.calls.items()
     tools.tidy(ToolCall(call_id=call_id, name=name, arguments=arguments) for call_id, (name, arguments) in left)
+    sources = _surroundings(place.root, how, chosen.context_limit)
     world = World(
         provider=chosen.provider,
         tools=tools,
+        sources=sources,
         files=Files(resolve=place.resolve, text=place.text, root=str(place.root)),
         model=chosen.name,
         max_output_tokens=bounds.output_reserve,
@@ -220,7 +225,7 @@ def agent(
     )
     tally = Tally(chosen.price, kept.log.read(session.session_id))
     made = Agent(session, world, tally, bounds=how.bounds, stop=how.stop)
-    made.open(head(_surroundings(place.root, how), tools.catalogue(), chosen.context_limit))
+    made.open(head(sources, tools.catalogue()))
     return made
 
 
@@ -238,13 +243,14 @@ def _opened(chosen: Model, policy: Policy, root: Path) -> SessionOpened:
     )
 
 
-def _surroundings(root: Path, how: Manner) -> Surroundings:
-
+def _surroundings(root: Path, how: Manner, context_limit: int) -> Surroundings:
     network = "with the network" if how.is_network_allowed else "without network"
     inside = f"they run in a sandbox, {network}; they write only to the workspace and to a private /tmp"
     return Surroundings(
-        root=root,
+        root,
         platform=f"{sys.platform} {os.uname().machine}",
-        today=strftime("%Y-%m-%d"),
         commands="they run with all the rights of the user" if how.is_unsandboxed else inside,
+        today=lambda: strftime("%Y-%m-%d"),
+        context_limit=context_limit,
+        memory=how.memory,
     )

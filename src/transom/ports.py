@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from transom.core.block import Block, Measure, ToolCall
+from transom.core.epochs import Sample
 from transom.core.event import Draft, Effect, Event, Link, Tool, Usage
 from transom.core.wire import Dialect, Wire
 
@@ -25,9 +26,11 @@ __all__ = [
     "Outgoing",
     "Provider",
     "Reply",
+    "Sample",
     "Sandbox",
     "SessionRow",
     "Snapshots",
+    "Sources",
     "Tools",
     "Verified",
     "Workspace",
@@ -150,6 +153,15 @@ class Tools(Protocol):
     def run(self, call: ToolCall) -> Outcome:
         """Run one call. What goes wrong is an `Outcome` with `is_error`, said to the model; nothing raises but
         `KeyboardInterrupt`."""
+        ...
+
+
+class Sources(Protocol):
+    """What stands around an agent and may change: sections of its head. Asked at the boundary only, never pushed."""
+
+    def sample(self) -> tuple[Sample, ...]:
+        """What each source says now: always the same keys in the same order, none twice. Never raises for what cannot
+        be read: that is an unavailable sample."""
         ...
 
 

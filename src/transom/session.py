@@ -26,7 +26,6 @@ from transom.core.cache import Pin, Verdict, check, pin_of, restored, sent, star
 from transom.core.canon import plain_text
 from transom.core.event import (
     Draft,
-    Effect,
     Event,
     Fact,
     ModelReplied,
@@ -43,18 +42,14 @@ from transom.core.state import State
 from transom.core.surface import NEW_CONTEXT, surface, withheld_refusal
 from transom.core.wire import Dialect, Rendering, Wire
 from transom.errors import Overflow, ProviderError, SequenceConflict, Unavailable, UsageError
-from transom.hosting import Desk, is_hosted, refused
+from transom.hosting import Desk, acts, is_hosted, left_open, of_unknown_outcome, refused
 from transom.measuring import Scale
-from transom.ports import Counter, Delta, Log, Outgoing, Provider, Reply, Snapshots, Tools
+from transom.ports import Counter, Delta, Log, Outgoing, Provider, Reply, Sample, Snapshots, Sources, Tools
 
 __all__ = ["Prepared", "Rules", "Session", "Stepped", "World"]
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(State)
-_UNKNOWN = (
-    "The process ended while this ran: whether it took effect is not known. Look at the present state before you "
-    "repeat it."
-)
 _RETRIES = 8
 """Lost races in a row before the conflict is reported: each means another writer got one append in between."""
 
@@ -83,13 +78,15 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """What a live session acts on. `show` is told pieces of the answer as they stream, `told` every appended event."""
+    """What a live session acts on. `sources` are asked before each request; `show` is told pieces of the answer as they
+    stream, `told` every appended event."""
 
     provider: Provider
     tools: Tools
     files: Files
     model: str
     max_output_tokens: int
+    sources: Sources | None = None
     show: Callable[[Delta], None] = lambda _: None
     told: Callable[[Event], None] = lambda _: None
 
@@ -151,8 +148,8 @@ class Session:
         drafts = tuple(Draft(fact=self._scale.weigh(fact), uuid=uuid or self.rules.ids(), at=now) for fact in facts)
         return self._retried(lambda: drafts)
 
-    def boundary(self, *, model_hands_over: bool = False) -> tuple[Event, ...]:
-        """Decide, and append what was decided. Raises `OverBudget`."""
+    def boundary(self, *, model_hands_over: bool = False, samples: Sequence[Sample] = ()) -> tuple[Event, ...]:
+        """Decide, and append what was decided; `samples` are what the sources say now. Raises `OverBudget`."""
         self._hands_over = model_hands_over
 
         def decide() -> tuple[Draft, ...]:
@@ -163,6 +160,7 @@ class Session:
                 self.rules.counter.measure,
                 model_hands_over=model_hands_over,
                 tail_tokens=self._tail()[1],
+                samples=samples,
             )
             now = self.rules.clock() if facts else 0
             return tuple(Draft(fact=fact, uuid=self.rules.ids(), at=now) for fact in facts)
@@ -204,7 +202,8 @@ class Session:
         Raises `OverBudget`, and `ProviderError` when the other side failed for good; both are in the log.
         """
         for may_recover in (True, False):
-            self._told(world, self.boundary(model_hands_over=True))
+            samples = world.sources.sample() if world.sources else ()
+            self._told(world, self.boundary(model_hands_over=True, samples=samples))
             prepared, sent = self._requested()
             self._told(world, sent)
             narrowed = surface(self.state)
@@ -226,16 +225,11 @@ class Session:
     def resume(self, world: World) -> None:
         """Settle the calls a dead process left open: what was never started, or only reads, is run; what may have had
         its effect is told to the model as of unknown outcome."""
-        opened = self.state.window.calls
-        reply = next((item for item in reversed(self.state.window.items) if item.role == "assistant"), None)
-        calls = [block for block in reply.blocks if isinstance(block, ToolCall)] if reply else []
-        left = [call for call in calls if call.call_id in opened]
-        unknown = [call for call in left if call.call_id in self.state.dispatched and _acts(world.tools.effect(call))]
-        for call in unknown:
-            result = msgspec.structs.replace(refused(call, _UNKNOWN), effect=world.tools.effect(call))
-            self._told(world, self.append(result))
-        if reply is not None:
-            self._run(world, [call for call in left if call not in unknown], reply.seq)
+        calls, before = left_open(self.state)
+        acted = [call for call in calls if call.call_id in self.state.dispatched and acts(world.tools.effect(call))]
+        for call in acted:
+            self._told(world, self.append(of_unknown_outcome(call, world.tools.effect(call))))
+        self._run(world, [call for call in calls if call not in acted], before)
 
     def _answer(self, world: World, prepared: Prepared) -> ModelReplied:
         now = surface(self.state)
@@ -298,7 +292,7 @@ class Session:
 
     def _ran(self, world: World, call: ToolCall) -> ToolReturned:
         effect = world.tools.effect(call)
-        if _acts(effect):
+        if acts(effect):
             self._told(world, self.append(ToolDispatched(call_ids=(call.call_id,))))
         found = world.tools.run(call)
         return ToolReturned(
@@ -376,10 +370,6 @@ class Session:
         except UnicodeEncodeError:
             return  # half an emoji in the window: this state is folded from the log instead
         snapshots.save(self.session_id, self.state.seq, digest, state)
-
-
-def _acts(effect: Effect) -> bool:
-    return effect in ("write", "external")
 
 
 def _saved(log: Log, session_id: str, snapshots: Snapshots) -> State:

@@ -1,88 +1,55 @@
-"""What stands before every window: sections in order, the project's rules with their share, the tools."""
+"""What stands before every window: sections in order, the tools, the same bytes for the same place."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
-from transom.agent.head import Surroundings, head
+from transom.agent.head import head
+from transom.agent.sources import Surroundings
 from transom.agent.toolbox import Toolbox
-from transom.core.event import EpochOpened
+from transom.core.epochs import Sample
 from transom.core.surface import GUIDANCE, HOST_TOOLS
 
 
-@pytest.fixture
 def here(root: Path) -> Surroundings:
-    return Surroundings(root=root, platform="linux x86_64", today="2026-11-30", commands="they run in a sandbox")
+    return Surroundings(
+        root, platform="linux x86_64", commands="in a sandbox", today=lambda: "2026-11-30", context_limit=32_000
+    )
 
 
-def text(made: EpochOpened, key: str) -> str:
-    return next((section.text for section in made.sections if section.key == key), "")
+@dataclass
+class Given:
+    samples: tuple[Sample, ...]
+
+    def sample(self) -> tuple[Sample, ...]:
+        return self.samples
 
 
-def test_the_sections_stand_in_a_fixed_order_and_an_empty_one_is_left_out(here: Surroundings, toolbox: Toolbox) -> None:
-    made = head(here, toolbox.catalogue(), 32_000)
-    assert [section.key for section in made.sections] == ["agent", "guidance", "environment"]
-    assert text(made, "guidance") == GUIDANCE
-    said = f"Workspace: {here.root}\nPlatform: linux x86_64\nDate: 2026-11-30\nCommands: they run in a sandbox"
-    assert text(made, "environment") == said
+def test_the_sections_stand_in_a_fixed_order_and_an_empty_one_is_left_out(root: Path, toolbox: Toolbox) -> None:
+    made = head(here(root), toolbox.catalogue())
+    assert [section.key for section in made.sections] == ["agent", "guidance", "environment", "date"]
+    texts = {section.key: section.text for section in made.sections}
+    assert texts["guidance"] == GUIDANCE
+    assert texts["environment"] == f"Workspace: {root}\nPlatform: linux x86_64\nCommands: in a sandbox"
+    assert texts["date"] == "Date: 2026-11-30"
     assert [tool.name for tool in made.tools] == [
         *("read", "write", "edit", "run", "find", "grep"),
         *(tool.name for tool in HOST_TOOLS),
     ]
 
 
-def test_the_same_place_gives_the_same_bytes(here: Surroundings, toolbox: Toolbox) -> None:
+def test_every_source_has_its_place_even_where_it_says_nothing_yet(root: Path) -> None:
+    order = ["agent", "guidance", "memory", "rules", "nested_rules", "skills", "environment", "date"]
+    assert list(head(here(root), ()).order) == order
+
+
+def test_what_cannot_be_read_at_the_start_is_left_out_until_it_can() -> None:
+    made = head(Given((Sample(key="rules", is_available=False), Sample(key="date", text="d"))), ())
+    assert [section.key for section in made.sections] == ["agent", "guidance", "date"]
+    assert list(made.order) == ["agent", "guidance", "rules", "date"]
+
+
+def test_the_same_place_gives_the_same_bytes(root: Path, toolbox: Toolbox) -> None:
     """L2."""
-    assert head(here, toolbox.catalogue(), 32_000) == head(here, toolbox.catalogue(), 32_000)
-
-
-def test_rules_come_from_the_repository_down_to_the_workspace(here: Surroundings) -> None:
-    inner = here.root / "services" / "api"
-    inner.mkdir(parents=True)
-    (here.root / ".git").mkdir()
-    for folder, words in ((here.root, "Outer."), (here.root / "services", "Middle."), (inner, "Inner.")):
-        (folder / "AGENTS.md").write_text(words)
-    said = text(head(replace(here, root=inner), (), 32_000), "rules")
-    places = [said.index(words) for words in ("Outer.", "Middle.", "Inner.")]
-    assert places == sorted(places)
-    assert f"from {here.root / 'AGENTS.md'}:" in said
-    assert "from AGENTS.md:\nInner." in said
-
-
-def test_outside_of_a_repository_only_the_workspaces_own_rules_are_read(here: Surroundings) -> None:
-    (here.root.parent / "AGENTS.md").write_text("Not ours.")
-    assert text(head(here, (), 32_000), "rules") == ""
-
-
-def test_deeper_rules_are_named_and_not_read(here: Surroundings) -> None:
-    for folder in ("lib", "lib/node_modules/x", ".hidden"):
-        (here.root / folder).mkdir(parents=True)
-        (here.root / folder / "AGENTS.md").write_text("Deep.")
-    said = text(head(here, (), 32_000), "rules")
-    assert said == "More rules, for what lies beside them; read them before you work there: lib/AGENTS.md"
-
-
-def test_rules_larger_than_their_share_are_cut_with_the_number_that_is_missing(here: Surroundings) -> None:
-    (here.root / "AGENTS.md").write_text("r" * 5000)
-    said = text(head(here, (), 10_000), "rules")
-    assert "r" * 4000 in said
-    assert "r" * 4001 not in said
-    assert said.endswith("[1,000 characters more: read AGENTS.md]")
-
-
-@pytest.mark.parametrize("kind", ["folder", "unreadable bytes", "dangling link"])
-def test_rules_that_cannot_be_read_as_text_do_no_harm(here: Surroundings, kind: str) -> None:
-    path = here.root / "AGENTS.md"
-    match kind:
-        case "folder":
-            path.mkdir()
-        case "dangling link":
-            path.symlink_to("nowhere")
-        case _:
-            path.write_bytes(b"\xff\xfe rules")
-    said = text(head(here, (), 32_000), "rules")
-    assert ("rules" in said) == (kind == "unreadable bytes")
-    said.encode()
+    assert head(here(root), toolbox.catalogue()) == head(here(root), toolbox.catalogue())

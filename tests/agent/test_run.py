@@ -17,11 +17,23 @@ from transom.adapters.provider_anthropic import DIALECT
 from transom.adapters.scripted import ScriptedProvider
 from transom.adapters.scripted_format import Script, script_of
 from transom.adapters.workspace import DirWorkspace
-from transom.agent.head import Surroundings, head
+from transom.agent.head import head
 from transom.agent.run import Agent, Bounds, Stop
+from transom.agent.sources import Surroundings
 from transom.agent.tally import Tally
 from transom.agent.toolbox import Toolbox
-from transom.core.event import Draft, EpochOpened, Event, HostSaid, ModelReplied, SessionOpened, Tool, Usage, UserSaid
+from transom.core.event import (
+    Draft,
+    EpochOpened,
+    Event,
+    HostSaid,
+    ModelReplied,
+    RequestSent,
+    SessionOpened,
+    Tool,
+    Usage,
+    UserSaid,
+)
 from transom.core.evidence import Files
 from transom.core.pricing import Price, find_price
 from transom.errors import Unavailable
@@ -53,9 +65,19 @@ class Scene:
     seconds: Callable[[], float] = field(default_factory=lambda: lambda: 0.0)
     stop: Stop = field(default_factory=Stop)
 
+    today: str = "2026-11-30"
+
+    def sources(self) -> Surroundings:
+        return Surroundings(
+            self.root,
+            platform="linux",
+            commands="they run",
+            today=lambda: self.today,
+            context_limit=self.limit,
+        )
+
     def head(self) -> EpochOpened:
-        here = Surroundings(root=self.root, platform="linux", today="2026-11-30", commands="they run")
-        return head(here, self.toolbox.catalogue(), self.limit)
+        return head(self.sources(), self.toolbox.catalogue())
 
     def agent(self, played: Script, bounds: Bounds | None = None, *, is_new: bool = True) -> Agent:
         made = rules("rollover", self.limit)
@@ -74,6 +96,7 @@ class Scene:
             files=Files(resolve=workspace.resolve, text=workspace.text, root=str(workspace.root)),
             model="scripted",
             max_output_tokens=1000,
+            sources=self.sources(),
             told=self.told.append,
         )
         agent = Agent(session, world, tally, bounds=bounds, stop=self.stop, now=self.seconds)
@@ -282,7 +305,8 @@ def test_other_tools_open_an_epoch_by_name_and_leave_the_sections(scene: Scene) 
 
 
 def test_what_changed_of_the_head_is_said_once_and_the_head_stays(scene: Scene) -> None:
-    played = script(READ, READ, DONE)
+    """While the process was away: nothing is sampled when an agent opens, only at the boundary of its next step."""
+    played = script(READ, READ, READ, READ, DONE)
     agent = scene.agent(played, Bounds(steps=1))
     agent.say("Look.")
     agent.run()
@@ -290,17 +314,24 @@ def test_what_changed_of_the_head_is_said_once_and_the_head_stays(scene: Scene) 
     (scene.root / "AGENTS.md").write_text("Be brief.")
     for _ in range(2):
         agent = scene.agent(played, Bounds(steps=1), is_new=False)
+        assert not [one for one in scene.notices() if one.kind == "context"] or _
+        agent.run()
     assert agent.session.state.head.sections == sections
     said = [one for one in scene.notices() if one.kind == "context"]
-    assert len(said) == 1
+    assert [one.sections for one in said] == [("rules",)]
     assert "Be brief." in str(agent.session.state.head.changes["rules"])
     (scene.root / "AGENTS.md").unlink()
+    scene.today = "2026-12-01"
+    agent = scene.agent(played, Bounds(steps=1), is_new=False)
+    agent.run()
+    said = [one for one in scene.notices() if one.kind == "context"]
+    assert [one.sections for one in said] == [("rules",), ("rules", "date")]
+    assert agent.session.state.head.changes == {"rules": None, "date": "Date: 2026-12-01"}
     agent = scene.agent(played, is_new=False)
-    assert [one.kind for one in scene.notices()].count("context") == 2
-    assert agent.session.state.head.changes["rules"] is None
-    scene.agent(played, is_new=False)
-    assert [one.kind for one in scene.notices()].count("context") == 2
     assert agent.run().reason == "answered"
+    assert [one.kind for one in scene.notices()].count("context") == 2
+    verdicts = [event.fact for event in scene.log.read("s") if isinstance(event.fact, RequestSent)]
+    assert [one.reasons for one in verdicts if one.verdict != "hit"] == [("initial",)]
 
 
 def test_a_cost_the_provider_reports_goes_before_the_tables(scene: Scene) -> None:

@@ -23,6 +23,7 @@ from transom.core.block import Text, ToolResultRaw
 from transom.core.boundary import prompt_tokens
 from transom.core.cache import REASONS, check, pin_of
 from transom.core.canon import canonical
+from transom.core.epochs import known_of, text_of_section
 from transom.core.event import (
     Draft,
     EpochOpened,
@@ -412,6 +413,27 @@ def test_a_drifting_session_says_so_at_each_request_and_its_pin_does_not_move(
     if play.step():
         assert play.sent[-1].verdict.kind in ("hit", "miss")
         assert not any(reason.startswith("drift") for reason in play.sent[-1].verdict.reasons)
+
+
+@given(histories(), policies())
+def test_every_window_knows_what_has_become_of_the_head(moves: list[Move], policy: Policy) -> None:
+    """L5: what changes around the agent is appended to a head that stays, and stands in every request from then on,
+    through new windows, rewrites, restarts and rivals; each word of it is said once, and never taken back by a stub."""
+    play = Play(policy)
+
+    def look(session: Session) -> None:
+        state = session.state
+        assert state.window.known == known_of(state.window.items)
+        frozen = {section.key: section.text for section in state.head.sections}
+        seen = frozen | state.window.known
+        for key in (*state.head.order, *state.window.known):
+            assert seen.get(key) == text_of_section(state.head, key)
+        said = [key for item in state.window.items if item.states for key, _ in item.states]
+        shown = "\n".join(block.text for item in state.window.items for block in item.blocks if isinstance(block, Text))
+        assert len(said) == sum(shown.count(f"\n[{key}]\n") for key in ("s0", "rules", "date"))
+
+    play.watch = look
+    play.run(moves)
 
 
 # -- L6

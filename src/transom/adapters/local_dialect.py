@@ -18,6 +18,7 @@ import msgspec
 
 from transom.core.block import Block, Image, Text, ToolCall, ToolResultRaw, ToolResultRef
 from transom.core.canon import plain_text
+from transom.core.epochs import tagged
 from transom.core.handoff import escape_tags
 from transom.core.state import Head, Item
 from transom.core.wire import Dialect, Segment, Wire
@@ -89,10 +90,12 @@ def _result(item: Item) -> str:
 
 
 def _words(item: Item) -> str:
-    """A seed is the host's own text; what an event of the host holds may be a file or a command's output."""
-    is_foreign = item.role == "host" and item.seq
+    """A seed is the host's own text; what an event of the host holds may be a file or a command's output, and what is
+    said of the head is one."""
+    is_foreign = item.states or (item.role == "host" and item.seq)
     texts = (_text(block, is_answer=item.role == "assistant") for block in item.blocks)
-    return "\n".join(_harmless(text) if is_foreign else text for text in texts if text)
+    said = "\n".join(_harmless(text) if is_foreign else text for text in texts if text)
+    return tagged(said) if item.states else said
 
 
 def _text(block: Block, *, is_answer: bool = False) -> str:

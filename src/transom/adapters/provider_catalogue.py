@@ -11,7 +11,7 @@ from typing import Literal
 
 from transom.errors import BadInput, ProviderError
 
-__all__ = ["PROVIDERS", "ApiKind", "Known", "base_url_of", "key_of", "known"]
+__all__ = ["PROVIDERS", "SYSTEM_ROLES_AS_OF", "ApiKind", "Known", "base_url_of", "key_of", "known"]
 
 ApiKind = Literal["anthropic", "openai_chat", "openai_responses"]
 
@@ -27,7 +27,12 @@ class Known:
     base_variable: str = ""
     """Variable that moves the base URL, as the provider's own SDK reads it."""
     is_open: bool = False
+    system_role: str = ""
+    """The role of a system message in the middle of a conversation, as of `SYSTEM_ROLES_AS_OF`; empty: what changes of
+    the head is said in tagged text beside the user's (docs/sources.md says why)."""
 
+
+SYSTEM_ROLES_AS_OF = "2026-12"
 
 PROVIDERS: tuple[Known, ...] = (
     Known(
@@ -43,6 +48,7 @@ PROVIDERS: tuple[Known, ...] = (
         base_url="https://api.openai.com/v1",
         key_variable="OPENAI_API_KEY",
         base_variable="OPENAI_BASE_URL",
+        system_role="developer",
     ),
     Known(
         name="openai-chat",
@@ -50,6 +56,7 @@ PROVIDERS: tuple[Known, ...] = (
         base_url="https://api.openai.com/v1",
         key_variable="OPENAI_API_KEY",
         base_variable="OPENAI_BASE_URL",
+        system_role="developer",
     ),
     Known(name="deepseek", api="openai_chat", base_url="https://api.deepseek.com/v1", key_variable="DEEPSEEK_API_KEY"),
     Known(

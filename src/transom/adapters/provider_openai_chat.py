@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import groupby
 
 from transom.adapters.provider_api import Api
 from transom.adapters.provider_openai_chat_reply import ChatReader
@@ -85,8 +86,7 @@ def _message(reach: Reach, group: Sequence[Item]) -> bytes:
     if group[0].role == "assistant":
         return b",".join(data for item in group if (data := _reply(reach, item)))
     results = [_result(reach, item) for item in group if item.role == "tool"]
-    words = _user(reach, group)
-    return b",".join([*results, words] if words else results)
+    return b",".join([*results, *_spoken(reach, group)])
 
 
 def _reply(reach: Reach, item: Item) -> bytes:
@@ -119,6 +119,17 @@ def _result(reach: Reach, item: Item) -> bytes:
         string(reach.call_id(item.call_id)),
         string("\n".join(texts)),
     )
+
+
+def _spoken(reach: Reach, group: Sequence[Item]) -> Iterator[bytes]:
+    for is_system, items in groupby(group, reach.is_system):
+        if not is_system:
+            words = _user(reach, list(items))
+            if words:
+                yield words
+            continue
+        texts = [text for item in items for block in item.blocks if (text := word_text(item, block, reach))]
+        yield b'{"role":%b,"content":%b}' % (string(reach.system_role), string("\n\n".join(texts)))
 
 
 def _user(reach: Reach, group: Sequence[Item]) -> bytes:

@@ -8,8 +8,9 @@ pairing with reasoning that a prune took away.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import groupby
 
 import msgspec
 
@@ -91,9 +92,15 @@ def _message(reach: Reach, group: Sequence[Item]) -> bytes:
     if group[0].role == "assistant":
         return b",".join(data for item in group for block in item.blocks if (data := _said(reach, item, block)))
     results = [_result(reach, item) for item in group if item.role == "tool"]
-    spoken = [data for item in group if item.role != "tool" for data in _contents(reach, item)]
-    words = [b'{"type":"message","role":"user","content":[%b]}' % b",".join(spoken)] if spoken else []
-    return b",".join(results + words)
+    return b",".join([*results, *_spoken(reach, (item for item in group if item.role != "tool"))])
+
+
+def _spoken(reach: Reach, items: Iterable[Item]) -> Iterator[bytes]:
+    for is_system, found in groupby(items, reach.is_system):
+        contents = [data for item in found for data in _contents(reach, item)]
+        role = reach.system_role if is_system else "user"
+        if contents:
+            yield b'{"type":"message","role":%b,"content":[%b]}' % (string(role), b",".join(contents))
 
 
 def _said(reach: Reach, item: Item, block: Block) -> bytes:

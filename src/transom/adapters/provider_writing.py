@@ -5,7 +5,8 @@ Rule 1. Raw JSON (arguments, schemas, opaque items) is checked before it stands 
 Rule 2. An opaque item goes back to the provider and model it came from and to nobody else (`Reach.origin`). In what a
         user, a tool or the host said, a notice stands for it; in a reply nothing does.
 Rule 3. Text that imitates the host's own tags inside tool output, or inside what a client injected, is escaped (design
-        6.4); a user's words never are. The APIs refuse blocks of white space only; they are not shown.
+        6.4); a user's words never are. The APIs refuse blocks of white space only; they are not shown. What the host
+        says of the head stands in tags of its own, or in a message of the role a provider has for that (`Reach`).
 Rule 4. A picture stands as data if its bytes are at hand, else by its address. An artifact's bytes follow from its id,
         so the same state still gives the same request (L2).
 """
@@ -22,6 +23,7 @@ import msgspec
 
 from transom.core.block import Block, Image, Opaque, Text, Thought, ToolResultRaw, ToolResultRef
 from transom.core.canon import plain_text
+from transom.core.epochs import tagged
 from transom.core.handoff import escape_tags
 from transom.core.state import Item
 from transom.core.wire import Keyed
@@ -57,6 +59,8 @@ class Reach:
     origin: str = ""
     """`provider/model`, as `Thought.origin`."""
     blobs: Blobs | None = None
+    system_role: str = ""
+    """The role of a system message in the middle of a conversation; none: the provider takes none there."""
     keeps_ids: bool = False
     """Calls keep their ids whatever they look like: they came from the provider they go back to."""
 
@@ -66,6 +70,10 @@ class Reach:
 
     def carries(self, block: Thought | Opaque) -> bool:
         return not self.origin or block.origin == self.origin
+
+    def is_system(self, item: Item) -> bool:
+        """Whether it stands in a system message of its own."""
+        return bool(self.system_role and item.states)
 
     def picture(self, image: Image) -> tuple[bytes, str]:
         """(base64 data, "") if the bytes are at hand, else (b"", address). Raises `ArtifactMissing`."""
@@ -155,6 +163,8 @@ def word_text(item: Item, block: Block, reach: Reach) -> str:
             # A seed is the host's own text; what an event of the host holds may be a file or a command's output.
             is_foreign = item.role == "tool" or (item.role == "host" and item.seq)
             text = escape_tags(block.text) if is_foreign else block.text
+            if item.states and not reach.system_role:
+                text = tagged(text)
         case ToolResultRaw() | ToolResultRef():
             text = escape_tags(block.text)
         case Opaque() if item.role != "assistant" and not reach.carries(block):

@@ -26,6 +26,7 @@ from typing import Literal
 from transom.agent.tally import Tally
 from transom.core.block import Text
 from transom.core.canon import plain_text
+from transom.core.epochs import retooled
 from transom.core.event import EpochOpened, Event, HostSaid, SectionChanged, UserSaid
 from transom.core.usage import answers
 from transom.session import Session, World
@@ -36,8 +37,6 @@ End = Literal["answered", "interrupted", "steps", "spend", "time", "idle-windows
 
 _CONTINUED = 3
 """Replies in a row that were cut off or empty before the run ends: a model that goes on does so at the first."""
-_WATCHED = ("environment", "rules")
-"""Sections that are looked at again when an agent opens; the others change with the program, for new sessions."""
 _REFUSALS = frozenset({"refusal", "content_filter"})
 """Stop reasons by which a model, or who serves it, says no: asking again is the user's to decide."""
 _CONTINUE = "[host] Your last reply was cut off or empty. Go on: make the next call, or answer the user in words."
@@ -144,31 +143,20 @@ class Agent:
                 self._append(HostSaid(kind="continue", blocks=(Text(text=_CONTINUE),)))
 
     def open(self, head: EpochOpened) -> None:
-        """Take `head` if the session has none, or what has changed of it; settle what a dead process left open."""
+        """Take `head` if the session has none, or its tools if they are others; settle what a dead process left open.
+        What else has changed is for the next boundary to see."""
         state = self.session.state
         self.tally.idle_windows = 0  # somebody has looked and wants it to go on
         if not state.head.epoch:
             self._append(head)
         elif [(one.name, one.schema) for one in state.head.tools] != [(one.name, one.schema) for one in head.tools]:
-            self._append(EpochOpened(sections=state.head.sections, tools=head.tools, reason="change:tools"))
+            self._append(*retooled(state.head, head.tools))
         self.session.resume(self._world)
         last = state.window.items[-1] if state.window.items else None
         if last is not None and last.role == "user":
             self._name_words()
         elif last is not None and last.role == "assistant" and not self.is_answered:
             self._append(HostSaid(kind="continue", blocks=(Text(text=_CONTINUE),)))
-        self._tell_changes(head)
-
-    def _tell_changes(self, head: EpochOpened) -> None:
-        """What is no longer as the frozen head says is said once, as the new value alone."""
-        now = self.session.state.head
-        old = {one.key: one.text for one in now.sections} | now.changes
-        new = {one.key: one.text for one in head.sections}
-        for key in _WATCHED:
-            if old.get(key) != new.get(key):
-                value = f"is now:\n{new[key]}" if key in new else "no longer stands."
-                said = HostSaid(kind="context", blocks=(Text(text=f"[host] What the head says of {key} {value}"),))
-                self._append(SectionChanged(key=key, text=new.get(key)), said)
 
     def _name_words(self) -> None:
         name = self.session.state.words[-1].uuid

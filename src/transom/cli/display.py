@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from rich.text import Text
 
-from transom.cli.reading import block_words
+from transom.cli.reading import block_words, headline
 from transom.cli.terminal import out, printable, printable_lines, words
 from transom.core import block
 from transom.core.blackboard import call_summary
@@ -23,6 +23,7 @@ from transom.core.event import (
     ModelReplied,
     RequestFailed,
     RolloverDeclared,
+    SectionChanged,
     ToolReturned,
     WindowOpened,
     WindowRefused,
@@ -103,6 +104,8 @@ class Display:
                     self._say(f"  demoted to inference: {one.text} ({why})", "yellow", is_whole=True)
             case HostSaid() as said if said.kind in ("reminder", "fallback", "refusal", "continue"):
                 self._say(" ".join(block_words(one) for one in said.blocks), "magenta", is_whole=True)
+            case SectionChanged() as changed:
+                self._say(f"  {headline(changed)}", "magenta")
             case WindowRefused() as refused:
                 self._say(f"no new window ({refused.cause}): it {refused.reason}", "magenta", is_whole=True)
             case RequestFailed() as failed:

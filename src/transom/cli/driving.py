@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from transom import compose
 from transom.cli.asking import approver, is_person_there, next_message
-from transom.cli.settings import KEYS, Settings, settle
+from transom.cli.settings import KEYS, Settings, settle, user_file
 from transom.cli.terminal import out, printable, printable_lines, say
 from transom.core.block import Text
 from transom.core.pricing import find_price
@@ -80,6 +80,7 @@ def note_price(chosen: Model, settings: Settings) -> None:
 
 def manner_of(settings: Settings, view: Display | Silent, stop: Stop) -> Manner:
     from transom import live
+    from transom.agent.rules import RULES_FILE
     from transom.agent.run import Bounds
 
     is_unsandboxed = settings.flag("unsandboxed")
@@ -97,6 +98,7 @@ def manner_of(settings: Settings, view: Display | Silent, stop: Stop) -> Manner:
         approve=approver(how, stop),
         is_unsandboxed=is_unsandboxed,
         is_network_allowed=settings.flag("network"),
+        memory=user_file().parent / RULES_FILE,
         show=view.show,
         told=view.told,
     )

@@ -16,6 +16,7 @@ from transom.core.event import (
     ModelReplied,
     Observed,
     RequestSent,
+    SectionChanged,
     SessionOpened,
     SourceRead,
     ToolReturned,
@@ -57,6 +58,8 @@ def headline(fact: Fact) -> str:
             said = [block.text for block in fact.blocks if isinstance(block, Text) and block.text.strip()]
             thought = ["(thinking)" for block in fact.blocks if isinstance(block, Thought)]
             return " ".join(_first_line(part) for part in said + calls or thought or ["(nothing)"])
+        case HostSaid() if fact.sections:
+            return f"says what {' and '.join(fact.sections)} is now"
         case UserSaid() | HostSaid() | ToolReturned():
             shown = next((line for block in fact.blocks if (line := _first_line(block_words(block)))), "(nothing)")
             return f"error: {shown}" if isinstance(fact, ToolReturned) and fact.is_error else shown
@@ -74,6 +77,8 @@ def headline(fact: Fact) -> str:
             return f"no new window: {fact.reason}"
         case BlockReplaced():
             return f"{len(fact.targets)} blocks replaced: {fact.how}"
+        case SectionChanged():
+            return f"{fact.key} is now: {_first_line(fact.text)}" if fact.text else f"{fact.key} no longer stands"
         case RequestSent():
             return f"request: {fact.verdict} {' '.join(fact.reasons)}"
         case _:
@@ -87,6 +92,8 @@ def whole(fact: Fact) -> Iterator[tuple[str, str]]:
             yield f"{block_kind(block)}, {block.tokens:,} tokens", block_words(block)
     elif isinstance(fact, Observed):
         yield fact.kind, fact.raw
+    elif isinstance(fact, SectionChanged):
+        yield fact.key, fact.text if fact.text is not None else "no longer stands"
     else:
         yield "fact", msgspec.json.format(canonical(fact), indent=2).decode("utf-8", "replace")
 

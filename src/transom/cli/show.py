@@ -122,7 +122,8 @@ def _show_window(seen: Seen) -> None:
     console.print(Text(seen.sizes, style="dim"))
     for section in seen.state.head.sections:
         console.print()
-        _show_text(console, f"head, {section.key}, {section.tokens:,} tokens", section.text)
+        since = " (has changed since; the window says so)" if section.key in seen.state.head.changes else ""
+        _show_text(console, f"head, {section.key}, {section.tokens:,} tokens{since}", section.text)
     if seen.state.head.tools:
         names = ", ".join(tool.name for tool in seen.state.head.tools)
         console.print()

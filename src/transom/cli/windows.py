@@ -77,6 +77,7 @@ class Seen:
             "tokens": prompt_tokens(self.state),
             "head_tokens": head_tokens(self.state),
             "sections": msgspec.to_builtins(self.state.head.sections),
+            "changes": self.state.head.changes,
             "tools": msgspec.to_builtins(self.state.head.tools),
             "items": [
                 {
@@ -162,6 +163,8 @@ def _item(number: int, item: Item, source: int, state: State, originals: dict[in
         marks.append("protected")
     if item.is_error:
         marks.append("error")
+    if item.states:
+        marks.append(f"says what {' and '.join(key for key, _ in item.states)} is now")
     place = f" · event {source}" if source else ""
     marked = f" · {', '.join(marks)}" if marks else ""
     return SeenItem(

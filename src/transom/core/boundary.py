@@ -5,10 +5,11 @@ returns the facts to append, as one append, in this order:
 
 1. settle     a call without a result gets one from the host, so pairs stay whole (L10)
 2. dispose    user messages that a finished turn answered are closed; thoughts the provider drops then are dropped
-3. offload    large results become references before they are ever sent, user messages that leave no room to work too
-4. declared   a rollover that a model asked for is committed, or refused (L4)
-5. compress   what the policy does at its moment: fifo, mask, state projection, rollover
-6. budget     remind, fall back, or roll over by code: no window outgrows the hard limit (all but `raw`'s)
+3. tell       what has changed around the agent, and what of it the window does not show, is said (`epochs`)
+4. offload    large results become references before they are ever sent, user messages that leave no room to work too
+5. declared   a rollover that a model asked for is committed, or refused (L4)
+6. compress   what the policy does at its moment: fifo, mask, state projection, rollover
+7. budget     remind, fall back, or roll over by code: no window outgrows the hard limit (all but `raw`'s)
 
 At most one window opens. Deciding needs sizes after each of these, so a boundary works on an overlay of the window;
 nothing is folded until the facts are appended (`overlay`). What gains too little is refused and named (L11).
@@ -19,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal, assert_never
 
-from transom.core import gssc
+from transom.core import epochs, gssc
 from transom.core.block import Measure, Text
 from transom.core.budget import Limits, evaluate, require
 from transom.core.event import (
@@ -59,19 +60,23 @@ def before_step(
     *,
     model_hands_over: bool = False,
     tail_tokens: int = 0,
+    samples: Sequence[epochs.Sample] = (),
 ) -> tuple[Fact, ...]:
     """The facts this boundary appends. `model_hands_over`: a live model is there to be reminded and to declare a
-    rollover itself; without one (replay) the fallback stage goes straight to a rollover by code.
+    rollover itself; without one (replay) the fallback stage goes straight to a rollover by code. `samples`: what the
+    sources say now.
 
     Raises `OverBudget` with the numbers if the head and the user's own words alone do not fit, or if window after
     window of a live model is full before anything was done in it.
     """
-    desk = _Desk(state, policy, bounds, measure, tail_tokens)
+    update = epochs.updated(state.head, state.window.known, samples, measure)
+    desk = _Desk(state, policy, bounds, Overlay(state, bounds, measure, tail_tokens), update)
     desk.settle()
     desk.dispose()
     desk.strip()
     if policy.how == "recorded":
         return tuple(desk.facts)
+    desk.tell()
     desk.offload()
     desk.abridge()
     if policy.when != "never" or state.intent is not None:
@@ -82,16 +87,15 @@ def before_step(
 class _Desk:
     """One boundary's work: the facts so far, and the window as they would leave it."""
 
-    def __init__(
-        self, state: State, policy: Policy, bounds: Limits, measure: Callable[[str], Measure], tail_tokens: int
-    ) -> None:
+    def __init__(self, state: State, policy: Policy, bounds: Limits, window: Overlay, update: epochs.Update) -> None:
         self.state = state
         self.policy = policy
         self.bounds = bounds
-        self.measure = measure
+        self.measure = update.measure
         self.facts: list[Fact] = []
-        self.window = Overlay(state, bounds, measure, tail_tokens)
-        self.opening = Opening(state, policy, bounds, measure, self.window)
+        self.window = window
+        self.update = update
+        self.opening = Opening(state, policy, bounds, window, update)
         self.must_fit = self.opening.must_fit
         self.least = int(policy.min_gain * bounds.hard)
         self.has_opened = self.is_live = False
@@ -126,6 +130,11 @@ class _Desk:
         new = self.items[state.window.sent :]
         if state.drop_votes > 0 and any(item.role == "user" for item in new):
             self.replace("prune", gssc.prunes(self.items[: state.window.sent + 1]))
+
+    def tell(self) -> None:
+        self.facts.extend(self.update.changed)
+        if self.update.said is not None:
+            self.add(self.update.said)
 
     def offload(self) -> None:
         above = self.policy.offload_above

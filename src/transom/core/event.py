@@ -157,11 +157,13 @@ class Replacement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Seed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A message a new window starts with, that is no event of its own. `of` names the event whose words it repeats."""
+    """A message a new window starts with, that is no event of its own. `of` names the event whose words it repeats,
+    `sections` the keys of the head whose present text it says."""
 
     role: Literal["user", "assistant", "host"]
     blocks: tuple[Block, ...]
     of: int = 0
+    sections: tuple[str, ...] = ()
 
 
 class Requirement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -312,11 +314,13 @@ class RecallMissed(_Fact, frozen=True, kw_only=True, tag="recall_missed"):
 
 
 class HostSaid(_Fact, frozen=True, kw_only=True, tag="host_said"):
-    """Text the host put before the model: never a user turn."""
+    """Text the host put before the model: never a user turn. One of kind `context` says what `sections` (keys of the
+    head) are now."""
 
     kind: Literal["injected", "reminder", "fallback", "context", "gap", "recall", "refusal", "continue"]
     blocks: tuple[Block, ...]
     wire: str = ""
+    sections: tuple[str, ...] = ()
 
 
 # -- head
@@ -330,9 +334,13 @@ class EpochOpened(_Fact, frozen=True, kw_only=True, tag="epoch_opened"):
     unseen_tokens: int = 0
     """Tokens of a head the recording does not hold (system prompt and tools of most clients)."""
     reason: EpochCause = "initial"
+    order: tuple[str, ...] = ()
+    """Keys in the order of their sections, those without one too, so that a section that comes later has its place."""
 
 
 class SectionChanged(_Fact, frozen=True, kw_only=True, tag="section_changed"):
+    """What a section of the head says from here on; null: it no longer stands. The frozen bytes are not touched."""
+
     key: str
     text: str | None
 

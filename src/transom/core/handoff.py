@@ -32,7 +32,7 @@ _OPEN = 20
 """Open todo items named in the handoff; the snapshot counts all."""
 
 
-_TAG = re.compile(r"<(?=/?\s*(?i:handoff|related_files|session_state|host_reminder)\b)")
+_TAG = re.compile(r"<(?=/?\s*(?i:handoff|related_files|session_state|host_reminder|context_update)\b)")
 
 
 def escape_tags(text: str) -> str:

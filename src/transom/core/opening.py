@@ -2,16 +2,18 @@
 
 A plan reads the state and the overlay of the boundary at hand; the boundary carries it out or not. A window by code
 holds the first wire message, a seed made from state, and what the model has not seen, which stays whole (`a_b` of the
-cost model); under a policy that projects, the newest steps of the history quota too.
+cost model); under a policy that projects, the newest steps of the history quota too. Changes of the head that it would
+not show are said again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from transom.core import gssc
-from transom.core.block import Measure, Text
+from transom.core.block import Text
 from transom.core.budget import Limits, require
+from transom.core.epochs import Update
 from transom.core.event import Replacement, Seed, WindowCause
 from transom.core.handoff import seed
 from transom.core.overlay import Overlay, Plan
@@ -29,14 +31,13 @@ _DROPPED = "[host] Older messages were dropped from this window; recall finds th
 class Opening:
     """Plans of new windows at one boundary."""
 
-    def __init__(
-        self, state: State, policy: Policy, bounds: Limits, measure: Callable[[str], Measure], window: Overlay
-    ) -> None:
+    def __init__(self, state: State, policy: Policy, bounds: Limits, window: Overlay, update: Update) -> None:
         self._state = state
         self._policy = policy
         self._bounds = bounds
-        self._measure = measure
+        self._measure = update.measure
         self._window = window
+        self._update = update
 
     def must_fit(self, more: int = 0) -> bool:
         """At the hard limit even what the model has not seen is cut, and the minimum gain is not asked for; nor is it where
@@ -62,7 +63,8 @@ class Opening:
         found = self._measure(_DROPPED)
         note = Text(text=_DROPPED, tokens=found.tokens, content=found.content)
         kept = list(range(start, len(items)))
-        return self._window.plan([], (Seed(role="host", blocks=(note,)),), kept, must_fit=self.must_fit())
+        seeds = (Seed(role="host", blocks=(note,)), *self._update.again(items[start:]))
+        return self._window.plan([], seeds, kept, must_fit=self.must_fit())
 
     def rollover(self, cause: WindowCause) -> tuple[Plan, list[Replacement]]:
         """A window by code, or from the handoff that was declared: then with what becomes of the call that did so (the
@@ -82,7 +84,8 @@ class Opening:
             places = [place for place in range(start, len(items)) if place not in said_again]
             kept = [place for place in places if items[place].seq not in heads]
             shown = frozenset(heads | {items[place].seq for place in kept})
-            return self._window.plan(first, self._seed(shown, share), kept, must_fit=self.must_fit())
+            again = self._update.again((*first, *(self._window.shown(items[place]) for place in kept)))
+            return self._window.plan(first, (*self._seed(shown, share), *again), kept, must_fit=self.must_fit())
 
         made = plan(start, self._policy.seed)
         if self._policy.how == "project":

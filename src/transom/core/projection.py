@@ -14,6 +14,7 @@ import msgspec
 from transom.core.blackboard import note_call, note_result, note_unknown
 from transom.core.block import Block, Text, ToolCall, ToolResultRaw
 from transom.core.calibration import calibration_for
+from transom.core.epochs import known_of, opened, patched, stated
 from transom.core.event import (
     BlockReplaced,
     CheckpointAccepted,
@@ -53,7 +54,6 @@ from transom.core.literals import constraints
 from transom.core.pairing import awaited, closed, distinct, may_replace, paired, stray
 from transom.core.state import (
     MISS_OF,
-    Head,
     Item,
     Role,
     State,
@@ -118,7 +118,7 @@ def fold(state: State, event: Event) -> State:
         case EpochOpened():
             _epoch(state, fact)
         case SectionChanged():
-            state.head.changes[fact.key] = fact.text
+            state.head = patched(state.head, (fact,))
         case RolloverDeclared():
             state.intent, state.intent_uuid = fact, event.uuid
         case CheckpointAccepted():
@@ -145,8 +145,7 @@ def _opened(state: State, event: Event, fact: SessionOpened) -> None:
 
 
 def _epoch(state: State, fact: EpochOpened) -> None:
-    epoch = state.head.epoch + 1
-    state.head = Head(sections=fact.sections, tools=fact.tools, unseen_tokens=fact.unseen_tokens, epoch=epoch)
+    state.head = opened(fact, state.head.epoch + 1)
     state.known_prompt = 0
     _declare(state, "change:system" if fact.reason == "initial" else fact.reason)
 
@@ -185,6 +184,7 @@ def _push(state: State, item: Item) -> None:
     if item.seq:
         window.place[item.seq] = len(window.items)
     window.items.append(item)
+    window.known.update(item.states)
     window.counts = add_counts(window.counts, item.counts)
     if item.role == "tool":
         window.results = add_counts(window.results, item.counts)
@@ -228,7 +228,8 @@ def _constraints(blocks: tuple[Block, ...]) -> tuple[str, ...]:
 
 
 def _host(state: State, event: Event, fact: HostSaid) -> None:
-    _said(state, _item(state, event, "host", fact.blocks, fact.wire))
+    item = _item(state, event, "host", fact.blocks, fact.wire)
+    _said(state, msgspec.structs.replace(item, states=stated(state.head, fact.sections)))
     state.reminder_claimed = state.reminder_claimed or fact.kind == "reminder"
     if fact.kind == "fallback":
         state.fallbacks += 1
@@ -274,18 +275,8 @@ def _result(state: State, event: Event, fact: ToolReturned) -> None:
     call_id = awaited(fact.call_id, state.window.calls)
     call = state.window.calls.pop(call_id, None)
     state.dispatched.discard(call_id)
-    item = Item(
-        seq=event.seq,
-        uuid=event.uuid,
-        role="tool",
-        blocks=fact.blocks,
-        turn=state.turn,
-        step=state.steps,
-        counts=counts_of(fact.blocks),
-        call_id=call_id,
-        is_error=fact.is_error,
-        wire=fact.wire,
-    )
+    item = _item(state, event, "tool", fact.blocks, fact.wire)
+    item = msgspec.structs.replace(item, call_id=call_id, is_error=fact.is_error)
     _push(state, item if call else stray(item))
     if call is None:
         return
@@ -330,6 +321,8 @@ def _replace(state: State, fact: BlockReplaced) -> None:
         if item.role == "tool":
             window.results = add_counts(add_counts(window.results, item.counts, -1), after.counts)
         window.edits.append(place)
+        if item.states:
+            window.known = known_of(window.items)
         state.known_prompt = 0
         if place < window.sent:
             _declare(state, f"reset:{fact.how}")
@@ -377,6 +370,7 @@ def _open(state: State, event: Event, fact: WindowOpened) -> None:
             step=state.steps,
             counts=counts_of(seed.blocks),
             of=seed.of,
+            states=stated(state.head, seed.sections),
         )
         for number, seed in enumerate(fact.seed)
     )

@@ -96,11 +96,11 @@ def _pieces(fact: Fact, body: Callable[[str], str]) -> Iterator[str]:
             if fact.by != "host":
                 yield from _blocks(fact.blocks, body)
         case HostSaid():
-            if fact.kind not in _NOTICES:
+            if fact.kind not in _NOTICES and not fact.sections:
                 yield from _blocks(fact.blocks, body)
         case WindowOpened():
             for seed in fact.seed:
-                if not seed.of:
+                if not seed.of and not seed.sections:
                     yield from _blocks(seed.blocks, body)
         case Observed():
             yield fact.raw

@@ -83,6 +83,8 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     of: int = 0
     wire: str = ""
     """As `UserSaid.wire`."""
+    states: tuple[tuple[str, str | None], ...] = ()
+    """Sections of the head whose text it says: key and text, None for one that no longer stands."""
 
 
 class Head(msgspec.Struct, kw_only=True):
@@ -92,6 +94,8 @@ class Head(msgspec.Struct, kw_only=True):
     epoch: int = 0
     changes: dict[str, str | None] = {}
     """Sections changed since the epoch opened: shown by the host's words, never in the frozen head."""
+    order: tuple[str, ...] = ()
+    """Keys of all sections there are or were, in their order."""
 
 
 class Window(msgspec.Struct, kw_only=True):
@@ -118,6 +122,8 @@ class Window(msgspec.Struct, kw_only=True):
     """Results that tools gave since it opened."""
     calls: dict[str, tuple[str, str]] = {}
     """Open calls of the newest reply: call id -> (name, raw arguments)."""
+    known: dict[str, str | None] = {}
+    """What the items say of sections of the head, the last word of each: all else is as the frozen head has it."""
 
 
 class Words(msgspec.Struct, kw_only=True):
@@ -221,14 +227,16 @@ _HIDDEN = Text(text="")
 
 def replaced(item: Item, target: Replacement, how: How) -> Item:
     """The item with one block shown as another. A prune also takes what the provider counted of a reply but did not
-    show; an index behind the last block means only that."""
+    show; an index behind the last block means only that. What it said of the head, it no longer says, unless it was
+    redacted: that is not to be said again."""
     blocks = item.blocks
     if target.index < len(blocks):
         blocks = (*blocks[: target.index], target.block or _HIDDEN, *blocks[target.index + 1 :])
     counts = add_counts(add_counts(item.counts, counts_of(item.blocks), -1), counts_of(blocks))
     if how == "prune":
         counts = (*counts[:4], 0)
-    return msgspec.structs.replace(item, blocks=blocks, counts=counts, wire="")
+    states = item.states if how == "redact" else ()
+    return msgspec.structs.replace(item, blocks=blocks, counts=counts, wire="", states=states)
 
 
 def folded(text: str) -> str:

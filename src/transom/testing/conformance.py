@@ -14,13 +14,23 @@ from collections.abc import Callable, Sequence
 
 from transom.core.block import CONTENTS
 from transom.errors import ArtifactMissing
-from transom.ports import Blobs, Counter
+from transom.ports import Blobs, Counter, Sources
 from transom.testing.log_conformance import LOG_CASES, LogCase, refusal_of
 
-__all__ = ["BLOBS_CASES", "COUNTER_CASES", "LOG_CASES", "BlobsCase", "CounterCase", "LogCase"]
+__all__ = [
+    "BLOBS_CASES",
+    "COUNTER_CASES",
+    "LOG_CASES",
+    "SOURCES_CASES",
+    "BlobsCase",
+    "CounterCase",
+    "LogCase",
+    "SourcesCase",
+]
 
 BlobsCase = Callable[[Callable[[], Blobs]], None]
 CounterCase = Callable[[Callable[[], Counter]], None]
+SourcesCase = Callable[[Callable[[], Sources]], None]
 
 
 # -- Blobs
@@ -88,3 +98,25 @@ def more_text_is_never_cheaper_by_much(make: Callable[[], Counter]) -> None:
 
 
 COUNTER_CASES: tuple[CounterCase, ...] = (a_counter_takes_any_text, more_text_is_never_cheaper_by_much)
+
+
+# -- Sources
+
+
+def sources_keep_their_keys_and_their_order(make: Callable[[], Sources]) -> None:
+    sources = make()
+    keys = [one.key for one in sources.sample()]
+    assert keys == [one.key for one in sources.sample()] == [one.key for one in make().sample()]
+    assert len(set(keys)) == len(keys)
+    assert all(keys)
+
+
+def what_has_not_changed_is_said_in_the_same_bytes(make: Callable[[], Sources]) -> None:
+    sources = make()
+    assert sources.sample() == sources.sample() == make().sample()
+
+
+SOURCES_CASES: tuple[SourcesCase, ...] = (
+    sources_keep_their_keys_and_their_order,
+    what_has_not_changed_is_said_in_the_same_bytes,
+)

@@ -7,7 +7,7 @@ twice, arguments that are no JSON, results and words larger than the window, res
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, assert_never, get_args
 
@@ -38,7 +38,7 @@ from transom.core.event import (
 )
 from transom.core.policy import PRESETS, Policy
 from transom.errors import OverBudget
-from transom.ports import Log
+from transom.ports import Log, Sample
 from transom.session import Prepared, Session
 from transom.testing.builders import Story, call, image, result, rules, text, thought
 
@@ -49,7 +49,7 @@ LIMIT = 8_000
 
 Kind = Literal[
     "turn", "user", "host", "reply", "results", "stray", "step", "boundary", "restart", "failure", "todo", "dispose",
-    "epoch", "section", "replace", "declare", "rival",
+    "epoch", "section", "sample", "replace", "declare", "rival",
 ]  # fmt: skip
 _SIZES = (2, 2, 30, 30, 200, 200, 600, 1200, 2600, 9000, 26_000)
 """Words of a text; the last ones are larger than the window."""
@@ -113,7 +113,8 @@ class Play:
     def __post_init__(self) -> None:
         made = rules(self.policy, self.limit)
         self.story = Story(made) if self.log is None else Story(made, log=self.log)
-        self.story.say(EpochOpened(sections=(_section(0),), tools=(_tool(0), _tool(1))))
+        order = ("s0", "rules", "date")
+        self.story.say(EpochOpened(sections=(_section(0),), tools=(_tool(0), _tool(1)), order=order))
 
     @property
     def session(self) -> Session:
@@ -165,6 +166,8 @@ class Play:
                 self.epoch(move)
             case "section":
                 say(SectionChanged(key="s0", text=None if move.a % 2 else "changed"))
+            case "sample":
+                self.boundary(self.samples(move))
             case "replace":
                 self.replace(move)
             case "declare":
@@ -189,9 +192,18 @@ class Play:
         self.watch(self.session)
         return True
 
-    def boundary(self) -> bool:
+    def samples(self, move: Move) -> tuple[Sample, ...]:
+        """Sources that change, go, come back, and cannot be read."""
+        made = []
+        for place, key in enumerate(("s0", "rules", "date")):
+            choice = (move.a + place * move.b) % 5
+            text = None if choice == 0 else self.words(move, at_most=4) if choice == 1 else f"{key} {choice}"
+            made.append(Sample(key=key, text=text, is_available=choice != 4))
+        return tuple(made)
+
+    def boundary(self, samples: Sequence[Sample] = ()) -> bool:
         try:
-            self.session.boundary(model_hands_over=self.number % 3 == 0)
+            self.session.boundary(model_hands_over=self.number % 3 == 0, samples=samples)
         except OverBudget as refusal:
             self.refused.append(refusal)
             return False

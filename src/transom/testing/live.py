@@ -32,7 +32,7 @@ from transom.core.evidence import Files
 from transom.core.surface import GUIDANCE, HOST_TOOLS
 from transom.core.wire import Dialect
 from transom.errors import PathEscaped
-from transom.ports import Delta, Log, Outcome, Outgoing, Provider, Reply
+from transom.ports import Delta, Log, Outcome, Outgoing, Provider, Reply, Sources
 from transom.session import Rules, Session, Stepped, World
 from transom.testing.builders import rules, text
 
@@ -127,6 +127,8 @@ class Live:
         shelf: Shelf | None = None,
         log: Log | None = None,
         system: str = GUIDANCE,
+        sources: Sources | None = None,
+        head: EpochOpened | None = None,
     ) -> None:
         self.rules = given or rules("rollover", 8_000)
         self.script = script_of(
@@ -139,6 +141,7 @@ class Live:
         )
         self.log = MemoryLog() if log is None else log
         self.shelf = shelf or Shelf()
+        self.sources = sources
         self.told: list[Event] = []
         self.provider = Heard(ScriptedProvider(self.script, self.rules.dialect))
         if self.log.sessions("s"):
@@ -146,7 +149,7 @@ class Live:
             return
         self.session = Session.start(self.log, "s", SessionOpened(format=FORMAT, agent="transom"), self.rules)
         tools = (*self.shelf.catalogue(), *HOST_TOOLS)
-        self.session.append(EpochOpened(sections=(Section(key="guidance", text=system),), tools=tools))
+        self.session.append(head or EpochOpened(sections=(Section(key="guidance", text=system),), tools=tools))
 
     @property
     def world(self) -> World:
@@ -156,6 +159,7 @@ class Live:
             files=self.shelf.files(),
             model="scripted",
             max_output_tokens=1000,
+            sources=self.sources,
             told=self.told.append,
         )
 
