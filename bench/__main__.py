@@ -1,15 +1,20 @@
 """`python -m bench [NAME…] [--scale X] [--seed N]`: the figures of `store`, `counting`, `importing`, `kernel`, `live`,
-`lab` and `start`, or of those named, each with its goal and verdict. All take about six minutes on two busy cores."""
+`lab`, `start` and `generations`, or of those named, each with its goal and verdict. All take about seven minutes on two
+busy cores."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from time import perf_counter
 
-from bench import counting, importing, kernel, lab, live, start, store
-from bench.figure import table
+from bench import counting, generations, importing, kernel, lab, live, start, store
+from bench.figure import Figure, table
 
-_ROOMS = {
+_Room = Callable[[float, int], list[Figure]]
+_ROOMS: dict[str, _Room] = {
     "store": store.run,
     "counting": counting.run,
     "importing": importing.run,
@@ -17,6 +22,7 @@ _ROOMS = {
     "live": live.run,
     "lab": lab.run,
     "start": start.run,
+    "generations": generations.run,
 }
 
 
@@ -25,12 +31,18 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(_ROOMS))
     parser.add_argument("--scale", type=float, default=1.0, help="size of the workloads")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--measure", type=Path, metavar="PATH", help="generations: first measure the loss in recordings"
+    )
+    parser.add_argument("--local", type=Path, metavar="FILE", help="generations: hand over by the model in a GGUF file")
     options = parser.parse_args()
     if unknown := [name for name in options.names if name not in _ROOMS]:
         parser.error(f"no benchmark is called {unknown[0]}; there are {', '.join(_ROOMS)}")
+    drift = partial(generations.run, recordings=options.measure, local=options.local)
+    rooms: dict[str, _Room] = {**_ROOMS, "generations": drift}
     for name in options.names or _ROOMS:
         began = perf_counter()
-        figures = _ROOMS[name](options.scale, options.seed)
+        figures = rooms[name](options.scale, options.seed)
         table(figures, f"{name}, {perf_counter() - began:.0f} s")
 
 

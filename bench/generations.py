@@ -59,7 +59,7 @@ def run(
         surveys = generations_local.run(local)
         shown = range(1, generations_local.GENERATIONS + 1)
         console.print(survival(surveys, shown), trust(surveys, shown))
-        return []
+        return [_by_model(one) for one in surveys]
     chains, sessions = max(2, int(_CHAINS * scale)), max(1, int(_SESSIONS * scale))
     arms = [surveyed(arm, rates, seed, chains=chains, ease=ease) for arm in ("summary", "prose") for ease in (1.0, 0.5)]
     made: dict[tuple[Habit, int], list[Kept]] = {
@@ -136,6 +136,17 @@ def _figures(summary: Survey, made: dict[tuple[Habit, int], list[Kept]]) -> list
     )
     believed = [one for sort, kept in made.items() if sort[0] != "own-file" for one in kept]
     return [*figures, _invented(believed), _own(made["own-file", CONTEXT_LIMIT])]
+
+
+def _by_model(found: Survey) -> Figure:
+    last = generations_local.GENERATIONS
+    return Figure(
+        id="D7",
+        what=f"{found.name}: the protected four to the letter after {last} handovers, by kind",
+        goal="",
+        value=", ".join(f"{kind} {found.share(found.letter, kind, last):.0%}" for kind in PROTECTED),
+        verdict="told",
+    )
 
 
 def _stand(what: str, sessions: Sequence[Kept], kinds: tuple[Kind, ...]) -> Figure:

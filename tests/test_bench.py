@@ -18,6 +18,7 @@ _GOALS = {
     "live": {"P3", "P13"},
     "lab": {"P9"},
     "start": {"P13", "P14"},
+    "generations": {"D7"},
 }
 
 
