@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -64,6 +66,26 @@ def changed(sent: Sent, **fields: float) -> Sent:
         key=sent.key,
         is_long=sent.is_long,
     )
+
+
+DOC = (Path(__file__).resolve().parents[2] / "docs" / "cache.md").read_text("utf-8")
+EXAMPLES = re.findall(r"```text cache-example (\S+)\n(.*?)```", DOC, re.DOTALL)
+
+
+@pytest.mark.parametrize(("name", "rows"), EXAMPLES, ids=[name for name, _ in EXAMPLES])
+def test_the_examples_worked_by_hand_in_the_manual_are_what_the_rules_give(name: str, rows: str) -> None:
+    cache = Cache()
+    for row in rows.splitlines()[1:]:
+        at, prompt, kept, answer, *places, read = row.split()
+        pairs = [place.split("@") for place in places if place != "-"]
+        marks = tuple(Mark(tokens=int(tokens), blocks=int(blocks)) for tokens, blocks in pairs)
+        sent = Sent(at=float(at), tokens=int(prompt), kept=int(kept), answered=int(answer), marks=marks)
+        assert cache.send(sent, TABLE[name]).read == int(read), row
+
+
+def test_every_kind_of_cache_has_an_example_worked_by_hand() -> None:
+    assert {TABLE[name].serves for name, _ in EXAMPLES} == {"prefix", "marks", "ends", "units"}
+    assert len(EXAMPLES) == 7
 
 
 @given(rules=rules_, requests=lines())

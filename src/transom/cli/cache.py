@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as stdlib_json
 from collections import Counter as Tally
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,7 +17,7 @@ from rich.text import Text
 
 from transom import compose
 from transom.cli.intake import choose
-from transom.cli.naming import LATEST, find_session
+from transom.cli.naming import LATEST, find_session, short_ids
 from transom.cli.options import AsJson, StoreFolder
 from transom.cli.parting import Parted, parted, show_parted
 from transom.cli.terminal import bar, out, printable, say
@@ -72,12 +72,14 @@ def cache(
             _print([one.plain() for one in found]) if json else show_parted(found)
             return 0
         accounts = [_account(kept, one, table) for one in chosen]
+        rows = kept.log.sessions()
+        shown = dict(zip((row.session_id for row in rows), short_ids(rows), strict=True))
     if what == "reasons":
         _reasons(accounts, last, is_json=json)
     elif json:
         _print(_plain_stats(accounts, table))
     else:
-        _show_stats(accounts)
+        _show_stats(accounts, shown)
     return 0
 
 
@@ -141,17 +143,19 @@ def _miss_counts(accounts: Iterable[Account]) -> dict[str, dict[str, int]]:
     return {name: dict(tally.most_common()) for name, tally in found.items()}
 
 
-def _show_stats(accounts: Sequence[Account]) -> None:
+def _show_stats(accounts: Sequence[Account], names: Mapping[str, str]) -> None:
+    """`names`: what a session is called in a table, by its id."""
     console = out()
     if len(accounts) == 1:
         _show_one(console, accounts[0])
         return
     table = _table("session", "model", ("requests", "read", "expected", "drift", "misses", "billed again", "cost"))
-    for one in accounts:
+    shown = [one for one in accounts if one.settled]
+    for one in shown:
         bill = bill_of(one)
         again = sum(bill.billed_again.values())
         table.add_row(
-            Text(printable(one.session_id)),
+            Text(printable(names[one.session_id])),
             Text(printable(bill.model)),
             f"{bill.requests:,}",
             _share(bill.hit_ratio),
@@ -162,6 +166,11 @@ def _show_stats(accounts: Sequence[Account]) -> None:
             _dollars(bill.misses_usd) if one.is_reported else "-",
         )
     console.print(table)
+    if len(shown) < len(accounts):
+        left = len(accounts) - len(shown)
+        console.print(
+            Text(f"{left:,} more sessions report no usage, so nothing can be said of their caches.", style="dim")
+        )
     console.print()
     _show_accuracy(console, accounts)
     _show_counts(console, accounts)
@@ -211,7 +220,9 @@ def _costs(settled: Iterable[Settled]) -> dict[str, float]:
 
 
 def _show_accuracy(console: Console, accounts: Sequence[Account]) -> None:
-    table = _table("expected against reported", "", ("requests", "median error", "worst", "within 1 %"))
+    table = _table(
+        "expected against reported", "", ("requests", "median error", "worst", "within 1 %", "read less", "more")
+    )
     for name, errors in sorted(_by_provider(accounts).items()):
         found = accuracy(errors)
         if found is not None:
@@ -220,6 +231,8 @@ def _show_accuracy(console: Console, accounts: Sequence[Account]) -> None:
                 f"{found.median:.2%}",
                 f"{found.worst:.0%}",
                 f"{found.within_1_percent:.1%}",
+                f"{found.short:,}",
+                f"{found.beyond:,}",
             )
             table.add_row(name, "", *cells)
     console.print(table)
@@ -236,7 +249,7 @@ def _show_counts(console: Console, accounts: Sequence[Account]) -> None:
 
 def _table(first: str, second: str, numbers: Sequence[str]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1), header_style="bold")
-    table.add_column(first, overflow="fold")
+    table.add_column(first, overflow="ellipsis", no_wrap=True, max_width=36)
     table.add_column(second, overflow="ellipsis", no_wrap=True, max_width=28)
     for name in numbers:
         table.add_column(name, justify="right", no_wrap=True)

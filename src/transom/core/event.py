@@ -21,7 +21,6 @@ from transom.core.canon import canonical, parse
 
 __all__ = [
     "BlockReplaced",
-    "Change",
     "CheckpointAccepted",
     "Coverage",
     "Demotion",
@@ -82,8 +81,16 @@ Provenance = Literal["user", "model", "tool", "host", "operator"]
 Effect = Literal["none", "read", "write", "external"]
 Disposition = Literal["open", "answered", "superseded"]
 How = Literal["offload", "mask", "prune", "redact"]
-Change = Literal["change:model", "change:provider", "change:tools", "change:system", "change:params", "change:mode"]
-EpochCause = Literal["initial", "resume"] | Change
+EpochCause = Literal[
+    "initial",
+    "change:model",
+    "change:provider",
+    "change:tools",
+    "change:system",
+    "change:params",
+    "change:mode",
+    "resume",
+]
 WindowCause = Literal[
     "model", "hard-limit", "cost", "task", "overflow", "operator", "watermark", "fifo", "checkpoint", "recorded"
 ]

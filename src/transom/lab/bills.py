@@ -64,7 +64,11 @@ class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
     worst: float
     """The largest, either way."""
     within_1_percent: float
-    """Share of the compared requests."""
+    """Share of the compared requests; of the rest,"""
+    short: int
+    """read less than expected, and"""
+    beyond: int
+    """more: another request had sent it, or the provider kept it longer than it promises."""
 
 
 class Bill(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,4 +158,6 @@ def accuracy(errors: Sequence[float]) -> Accuracy | None:
         median=median(sizes),
         worst=max(sizes),
         within_1_percent=sum(size <= _CLOSE for size in sizes) / len(sizes),
+        short=sum(error > _CLOSE for error in errors),
+        beyond=sum(error < -_CLOSE for error in errors),
     )
