@@ -38,8 +38,8 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := [name for name in options.names if name not in _ROOMS]:
         parser.error(f"no benchmark is called {unknown[0]}; there are {', '.join(_ROOMS)}")
-    drift = partial(generations.run, recordings=options.measure, local=options.local)
-    rooms: dict[str, _Room] = {**_ROOMS, "generations": drift}
+    told = partial(generations.run, recordings=options.measure, local=options.local)
+    rooms: dict[str, _Room] = {**_ROOMS, "generations": told}
     for name in options.names or _ROOMS:
         began = perf_counter()
         figures = rooms[name](options.scale, options.seed)

@@ -1,4 +1,4 @@
-"""Drift over generations: what a task that is handed over 1 to 50 times still knows, and what it came to believe.
+"""Generation loss: what a task that is handed over 1 to 50 times still knows, and what it came to believe.
 
 `python -m bench generations` prints it; `--measure PATH` first measures the loss in the recordings at PATH; `--local
 FILE` adds a few handovers by the model in that GGUF file. Three ways to hand over, under one model that is as faithful

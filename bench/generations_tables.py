@@ -1,4 +1,4 @@
-"""How drift is shown: the measured loss, what survives, and what comes to be believed."""
+"""How generation loss is shown: the measured loss, what survives, and what comes to be believed."""
 
 from __future__ import annotations
 

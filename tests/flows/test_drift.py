@@ -1,4 +1,4 @@
-"""Drift over generations: the bench's numbers hold, whatever the seed: told on, facts are lost and guesses harden; in the
+"""Generation loss: the bench's numbers hold, whatever the seed: told on, facts are lost and guesses harden; in the
 kernel the protected four stand for 50 windows and no guess becomes a requirement (L6, L7)."""
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ def test_fates_are_counted_as_by_hand() -> None:
     assert (rates.hedges.kept, rates.hedges.dropped, rates.hedges.confirmed) == (0, 1, 0)
 
 
-def test_a_guess_that_the_model_came_to_know_is_no_drift() -> None:
+def test_a_guess_that_the_model_came_to_know_is_no_loss() -> None:
     replies = ("The page cache probably holds stale rows.", "I looked: the page cache holds stale rows.")
     rates = tally([compaction(SUMMARY, replies=replies)])
     assert (rates.hedges.dropped, rates.hedges.confirmed) == (0, 1)
