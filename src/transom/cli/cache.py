@@ -191,9 +191,10 @@ def _show_one(console: Console, one: Account) -> None:
         written = f", {bill.written_tokens:,} written" if bill.written_tokens else ""
         read = f"{_share(bill.hit_ratio)} of {bill.prompt_tokens:,} prompt tokens{written}"
         console.print(Text(f"read      {read}"))
-    rules = one.settled[-1].entry.price
+    price = one.settled[-1].entry.price
+    rules = f"{price.name}{' (assumed)' if price.assumed else ''}"
     off = f"; median error {bill.accuracy.median:.2%} of a prompt" if bill.accuracy else ""
-    console.print(Text(f"expected  {_share(bill.expected_ratio)} by the cache rules of {rules.name}{off}"))
+    console.print(Text(f"expected  {_share(bill.expected_ratio)} by the cache rules of {rules}{off}"))
     verdicts = ", ".join(f"{count} {name}" for name, count in bill.verdicts.items())
     count = bill.drift_episodes
     drift = f"; {count} episode{'s' * (count > 1)} of drift" if count else ""
