@@ -21,15 +21,14 @@ from transom.adapters.provider_writing import Reach
 from transom.core.block import Text, Thought, ToolCall, ToolResultRaw
 from transom.core.budget import limits
 from transom.core.canon import FORMAT
+from transom.core.epochs import retooled
 from transom.core.event import (
     BlockReplaced,
     EpochOpened,
     Fact,
-    HostSaid,
     ModelReplied,
     Replacement,
     Section,
-    SectionChanged,
     Seed,
     SessionOpened,
     Tool,
@@ -39,7 +38,7 @@ from transom.core.event import (
 )
 from transom.core.policy import PRESETS
 from transom.core.state import State
-from transom.ports import Log, Outgoing
+from transom.ports import Log, Outgoing, Sample
 from transom.session import Rules, Session
 from transom.testing.builders import COUNTER
 
@@ -60,7 +59,7 @@ OUTCOMES: tuple[tuple[str, list[str]], ...] = (
     ("hit", []),
     ("miss", ["reset:redact"]),
     ("hit", []),
-    ("miss", ["change:tools"]),
+    ("miss", ["change:tools", "change:system"]),
     ("miss", ["reset:rollover"]),
     ("hit", []),
 )
@@ -71,28 +70,27 @@ def facts(step: int, state: State) -> tuple[Fact, ...]:
     """What happens before request `step`."""
     match step:
         case 0:
-            head = EpochOpened(sections=_SECTIONS, tools=_TOOLS)
+            head = EpochOpened(sections=_SECTIONS, tools=_TOOLS, order=("agent", "skills", "date"))
             return (head, UserSaid(blocks=(Text(text="Mend the parser 修复. Never push."),)))
-        case 2:
-            said = HostSaid(kind="context", blocks=(Text(text="The date is now 2026-01-02."),))
-            return (*_worked(step, "fine"), SectionChanged(key="date", text="2026-01-02"), said)
         case 3:
             seq = next(item.seq for item in state.window.items if item.role == "tool")
             hidden = Replacement(seq=seq, index=0, block=ToolResultRaw(text="[redacted]"))
             return (*_worked(step, "fine"), BlockReplaced(how="redact", targets=(hidden,)))
-        case 4:
-            said = HostSaid(kind="context", blocks=(Text(text="There is a skill now: review."),))
-            return (*_worked(step, "fine"), SectionChanged(key="skills", text="review"), said)
         case 5:
-            grown = EpochOpened(sections=_SECTIONS, tools=(*_TOOLS, Tool(name="d")), reason="change:tools")
-            return (*_worked(step, "fine"), grown)
+            return (*_worked(step, "fine"), *retooled(state.head, (*_TOOLS, Tool(name="d"))))
         case 6:
             first = state.first[0].seq
             seed = Seed(role="host", blocks=(Text(text="Half of it is done."),))
             opened = WindowOpened(cause="operator", generation=1, kept_head=(first,), seed=(seed,))
             return (*_worked(step, "fine"), opened)
         case _:
-            return _worked(step, "the key is sk-123")
+            return _worked(step, "the key is sk-123" if step == 1 else "fine")
+
+
+def samples(step: int) -> tuple[Sample, ...]:
+    """What the sources say before request `step`: from 2 on another date, from 4 on a skill."""
+    skill = Sample(key="skills", text="review" if step >= 4 else None)
+    return (skill, Sample(key="date", text="2026-01-02" if step >= 2 else "2026-01-01"))
 
 
 def _worked(step: int, output: str) -> tuple[Fact, ...]:
@@ -132,7 +130,7 @@ def sent(log: Log, dialect: str, step: int) -> dict[str, Any]:
 def asked(session: Session, dialect: str, step: int) -> dict[str, Any]:
     """The same for a session that goes on in its process."""
     session.append(*facts(step, session.state))
-    session.boundary()
+    session.boundary(samples=samples(step))
     prepared = session.request()
     request = Outgoing(wire=prepared.wire, model="model", max_output_tokens=100, kept=prepared.verdict.kept)
     return {

@@ -177,8 +177,10 @@ def test_a_head_that_changed_by_a_fact_is_the_miss_the_fact_names_and_no_other_c
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_new_date_and_a_new_skill_are_appended_and_miss_nothing(dialect: str) -> None:
     found = streamed(dialect)
-    for step in (2, 4):
+    for step, said in ((2, "2026-01-02"), (4, "review")):
         assert (found[step]["verdict"], found[step]["reasons"]) == ("hit", [])
+        assert said in found[step]["segments"][-1]
+        assert not any(said in segment for segment in found[step]["segments"][:-1])
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
