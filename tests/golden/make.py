@@ -229,6 +229,28 @@ def requests() -> list[Event]:
     )
 
 
+def context() -> list[Event]:
+    """What changed around an agent: said once, and again by the window that dropped it."""
+    log = MemoryLog()
+    said = Text(text="[rules]\nUse tabs.\n\n[date]\n(no longer stands)", tokens=9, is_protected=True)
+    return _appended(
+        log,
+        "context",
+        0,
+        [
+            SessionOpened(format=FORMAT),
+            EpochOpened(sections=(Section(key="date", text="2026-01-01"),), order=("rules", "date")),
+            UserSaid(blocks=(Text(text="one"),)),
+            SectionChanged(key="rules", text="Use tabs."),
+            SectionChanged(key="date", text=None),
+            HostSaid(kind="context", blocks=(said,), sections=("rules", "date")),
+            WindowOpened(
+                cause="operator", generation=1, seed=(Seed(role="host", blocks=(said,), sections=("rules", "date")),)
+            ),
+        ],
+    )
+
+
 def _appended(log: MemoryLog, session_id: str, after: int, facts: Sequence[Fact]) -> list[Event]:
     drafts = [
         Draft(fact=fact, uuid=f"{session_id}-{number}", at=1_767_225_600_000 + 1000 * number)
@@ -240,7 +262,7 @@ def _appended(log: MemoryLog, session_id: str, after: int, facts: Sequence[Fact]
 def main() -> None:
     folder = Path(__file__).parent / f"v{FORMAT}"
     folder.mkdir(exist_ok=True)
-    for name, events in (("every-fact", every_fact), ("forks", forks), ("requests", requests)):
+    for name, events in (("every-fact", every_fact), ("forks", forks), ("requests", requests), ("context", context)):
         path = folder / f"{name}.jsonl"
         if path.exists():
             print(f"{path} stays as it is")  # noqa: T201 - a tool for a person
