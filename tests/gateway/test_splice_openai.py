@@ -727,6 +727,34 @@ def test_an_error_in_one_piece_is_shown_as_it_is(face: Face, whole: Stream) -> N
         splice.whole(b"<html>")
 
 
+def test_thoughts_and_costs_of_a_router_are_joined_too() -> None:
+    def body(number: int, calls: str) -> bytes:
+        details = f'"reasoning":"r{number}","reasoning_details":[{{"n":{number}.0}}]'
+        usage = f'"usage":{{"prompt_tokens":7,"completion_tokens":{number},"cost":0.25}}'
+        return f'{{"choices":[{{"message":{{"content":null,{details},"tool_calls":[{calls}]}},"finish_reason":"tool_calls"}}],{usage}}}'.encode()
+
+    splice = CHAT.splice(is_streamed=False)
+    for number, calls in enumerate(
+        ['{"id":"h","function":{"name":"recall"}}', '{"id":"c","function":{"name":"ls"}}', ""], 1
+    ):
+        splice.start(takes)
+        splice.whole(body(number, calls))
+        assert splice.wire == ""
+    found = json.loads(splice.end())
+    assert found["choices"][0]["message"] == {
+        "content": None,
+        "reasoning": "r1\n\nr2\n\nr3",
+        "reasoning_details": [{"n": 1.0}, {"n": 2.0}, {"n": 3.0}],
+        "tool_calls": [{"id": "c", "function": {"name": "ls"}}],
+    }
+    assert found["usage"] == {"prompt_tokens": 7, "completion_tokens": 6, "cost": 0.75}
+    bare = CHAT.splice(is_streamed=False)
+    for _ in range(2):
+        bare.start(takes)
+        bare.whole(b'{"choices":[{"message":{"content":"a"},"finish_reason":"stop"}]}')
+    assert json.loads(bare.end()) == {"choices": [{"message": {"content": "a\n\na"}, "finish_reason": "stop"}]}
+
+
 def test_a_splice_is_fed_in_the_way_it_was_made_for() -> None:
     for face in (CHAT, RESPONSES):
         with pytest.raises(UsageError):
