@@ -59,7 +59,7 @@ def headline(fact: Fact) -> str:
             thought = ["(thinking)" for block in fact.blocks if isinstance(block, Thought)]
             return " ".join(_first_line(part) for part in said + calls or thought or ["(nothing)"])
         case HostSaid() if fact.sections:
-            return f"says what {' and '.join(fact.sections)} is now"
+            return f"says anew: {', '.join(fact.sections)}"
         case UserSaid() | HostSaid() | ToolReturned():
             shown = next((line for block in fact.blocks if (line := _first_line(block_words(block)))), "(nothing)")
             return f"error: {shown}" if isinstance(fact, ToolReturned) and fact.is_error else shown
@@ -78,7 +78,7 @@ def headline(fact: Fact) -> str:
         case BlockReplaced():
             return f"{len(fact.targets)} blocks replaced: {fact.how}"
         case SectionChanged():
-            return f"{fact.key} is now: {_first_line(fact.text)}" if fact.text else f"{fact.key} no longer stands"
+            return f"{fact.key} changed: {_one_line(fact.text)}" if fact.text else f"{fact.key}: no longer there"
         case RequestSent():
             return f"request: {fact.verdict} {' '.join(fact.reasons)}"
         case _:
@@ -93,7 +93,7 @@ def whole(fact: Fact) -> Iterator[tuple[str, str]]:
     elif isinstance(fact, Observed):
         yield fact.kind, fact.raw
     elif isinstance(fact, SectionChanged):
-        yield fact.key, fact.text if fact.text is not None else "no longer stands"
+        yield fact.key, fact.text if fact.text is not None else "no longer there"
     else:
         yield "fact", msgspec.json.format(canonical(fact), indent=2).decode("utf-8", "replace")
 
@@ -120,6 +120,10 @@ def block_words(block: Block) -> str:
 def plain_json(fact: Fact) -> str:
     """Canonical JSON as text."""
     return canonical(fact).decode("utf-8", "replace")
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text[:_ONE_LINE].split())
 
 
 def _first_line(text: str) -> str:

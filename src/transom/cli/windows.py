@@ -164,7 +164,7 @@ def _item(number: int, item: Item, source: int, state: State, originals: dict[in
     if item.is_error:
         marks.append("error")
     if item.states:
-        marks.append(f"says what {' and '.join(key for key, _ in item.states)} is now")
+        marks.append(f"says anew: {', '.join(key for key, _ in item.states)}")
     place = f" · event {source}" if source else ""
     marked = f" · {', '.join(marks)}" if marks else ""
     return SeenItem(
