@@ -24,6 +24,7 @@ from transom.core.boundary import before_step, prompt_tokens
 from transom.core.budget import Limits
 from transom.core.cache import Pin, Verdict, check, pin_of, restored, sent, starts_with
 from transom.core.canon import plain_text
+from transom.core.costrule import Tariff
 from transom.core.event import (
     Draft,
     Event,
@@ -64,6 +65,8 @@ class Rules:
     dialect: Dialect
     clock: Callable[[], int]
     ids: Callable[[], str]
+    tariff: Tariff | None = None
+    """What is paid; without it the cost rule does nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +163,8 @@ class Session:
                 self.rules.counter.measure,
                 model_hands_over=model_hands_over,
                 tail_tokens=self._tail()[1],
+                tariff=self.rules.tariff,
+                now=self.rules.clock() if self.rules.policy.when == "cost" else 0,
                 samples=samples,
             )
             now = self.rules.clock() if facts else 0

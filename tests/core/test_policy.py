@@ -27,7 +27,7 @@ def test_a_bad_field_of_a_policy_is_named(field: str, value: object) -> None:
 
 
 def test_presets_are_called_by_their_own_names_and_leave_room_between_their_marks() -> None:
-    assert list(PRESETS) == ["raw", "recorded", "fifo", "mask", "rollover", "gssc"]
+    assert list(PRESETS) == ["raw", "recorded", "fifo", "mask", "rollover", "rollover-cost", "gssc"]
     for name, policy in PRESETS.items():
         assert policy.name == name
         assert policy.low_water + policy.min_gain <= policy.watermark

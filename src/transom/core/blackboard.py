@@ -30,6 +30,8 @@ __all__ = [
     "note_call",
     "note_result",
     "note_unknown",
+    "paths_of",
+    "reused",
     "snapshot",
 ]
 
@@ -154,7 +156,7 @@ def note_result(
 ) -> None:
     """Fold one result beside its call."""
     if effect in ("read", "write"):
-        for path in _paths(arguments):
+        for path in paths_of(arguments):
             kept = "write" if effect == "write" or board.files.pop(path, "") == "write" else "read"
             board.files.pop(path, None)
             board.files[path] = kept
@@ -200,7 +202,8 @@ def _key(name: str, arguments: str) -> str:
     return f"{name}\x00{arguments}"
 
 
-def _paths(arguments: str) -> tuple[str, ...]:
+def paths_of(arguments: str) -> tuple[str, ...]:
+    """The files a call names."""
     found = _decode(arguments)
     named = (found.file_path, found.path, found.filePath, found.filename, found.notebook_path)
     paths = tuple(path for path in named if isinstance(path, str) and path)
@@ -217,6 +220,18 @@ def handles(board: Blackboard) -> list[str]:
         for literal in _literals_of(arguments):
             seen.setdefault(literal, None)
     return list(seen)
+
+
+def reused(board: Blackboard) -> list[int]:
+    """Of each of the newest calls, oldest first: how many of its literals a call used that is not the one before it
+    (what that one said still stands in any window)."""
+    last: dict[str, int] = {}
+    found = []
+    for number, arguments in enumerate(board.recent):
+        used = _literals_of(arguments)
+        found.append(sum(last.get(literal, number) < number - 1 for literal in used))
+        last.update(dict.fromkeys(used, number))
+    return found
 
 
 @lru_cache(maxsize=4 * _RECENT_CALLS)  # windows opened one after another look at mostly the same calls

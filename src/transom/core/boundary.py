@@ -8,7 +8,7 @@ returns the facts to append, as one append, in this order:
 3. tell       what has changed around the agent, and what of it the window does not show, is said (`epochs`)
 4. offload    large results become references before they are ever sent, user messages that leave no room to work too
 5. declared   a rollover that a model asked for is committed, or refused (L4)
-6. compress   what the policy does at its moment: fifo, mask, state projection, rollover
+6. compress   what the policy does at its moment: fifo, mask, state projection, rollover; rewrites only if they pay
 7. budget     remind, fall back, or roll over by code: no window outgrows the hard limit (all but `raw`'s)
 
 At most one window opens. Deciding needs sizes after each of these, so a boundary works on an overlay of the window;
@@ -20,9 +20,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal, assert_never
 
-from transom.core import epochs, gssc
+from transom.core import epochs, gssc, pace
 from transom.core.block import Measure, Text
 from transom.core.budget import Limits, evaluate, require
+from transom.core.costrule import Outlook, Reuse, Tariff, payback, remaining_steps
 from transom.core.event import (
     BlockReplaced,
     Fact,
@@ -40,13 +41,21 @@ from transom.core.overlay import CUTS, Overlay, Plan, counted_tokens, head_token
 from transom.core.pairing import NO_RESULT
 from transom.core.policy import Policy
 from transom.core.state import Item, State
-from transom.core.surface import FALLBACK_CHANCES, NOTICE_TOKENS, fallback_notice, hosted, reminder_notice
+from transom.core.surface import (
+    FALLBACK_CHANCES,
+    NOTICE_TOKENS,
+    cost_notice,
+    fallback_notice,
+    hosted,
+    reminder_notice,
+)
 from transom.errors import OverBudget
 
 __all__ = ["before_step", "counted_tokens", "head_tokens", "prompt_tokens"]
 
 _WORDS_SHARE = 0.75
 """Of the hard limit: head and user's words may fill a window this far (source document 004 reserves a quarter)."""
+_KEPT = "the head, the user's own words and the newest messages"
 _STORM = 6
 """Windows in a row that were full again after one result or none: recorded storms were hundreds of boundaries long,
 while a large result on its own fills one window or two."""
@@ -61,16 +70,20 @@ def before_step(
     model_hands_over: bool = False,
     tail_tokens: int = 0,
     samples: Sequence[epochs.Sample] = (),
+    tariff: Tariff | None = None,
+    now: int = 0,
 ) -> tuple[Fact, ...]:
     """The facts this boundary appends. `model_hands_over`: a live model is there to be reminded and to declare a
     rollover itself; without one (replay) the fallback stage goes straight to a rollover by code. `samples`: what the
-    sources say now.
+    sources say now. `tariff`: what is paid; without it nothing is weighed. `now`: ms since the epoch; 0: not known, and
+    the cache never cold.
 
     Raises `OverBudget` with the numbers if the head and the user's own words alone do not fit, or if window after
     window of a live model is full before anything was done in it.
     """
     update = epochs.updated(state.head, state.window.known, samples, measure)
     desk = _Desk(state, policy, bounds, Overlay(state, bounds, measure, tail_tokens), update)
+    desk.tariff, desk.now = tariff, now
     desk.settle()
     desk.dispose()
     desk.strip()
@@ -100,6 +113,8 @@ class _Desk:
         self.least = int(policy.min_gain * bounds.hard)
         self.has_opened = self.is_live = False
         self.taken: list[Replacement] = []
+        self.tariff: Tariff | None = None
+        self.now = 0
 
     @property
     def items(self) -> Sequence[Item]:
@@ -138,7 +153,7 @@ class _Desk:
 
     def offload(self) -> None:
         above = self.policy.offload_above
-        if above:
+        if above and self.policy.how != "offload":
             fresh = [item for item in self.items[self.state.window.sent :] if item.role in ("tool", "host")]
             self.replace("offload", [found for item in fresh for found in gssc.offload(item, above, self.measure)])
 
@@ -159,6 +174,8 @@ class _Desk:
             return
         if self.is_due():
             self.compress()
+        elif policy.when == "cost" and self.tariff is not None:
+            self.economise(self.tariff)
         action = evaluate(
             self.bounds,
             current=max(self.current(), self.bounds.base if self.state.fallbacks else 0),  # a stage goes to its end
@@ -179,6 +196,37 @@ class _Desk:
         elif action.kind == "fallback" and self.is_answered() and not self.is_refused():
             self.say("fallback", fallback_notice(self.state))
 
+    def economise(self, tariff: Tariff) -> None:
+        """A new window where that is cheaper than going on. A live model is told so and hands over itself; it is done
+        by code when the cache is cold anyway, or when waiting has cost as much as opening does."""
+        state, known = self.state, self.state.estimates
+        is_told = self.is_live and not state.reminder_claimed
+        fresh = self.window.fixed + sum(self.window.cost(item) for item in self.opening.first_message())
+        new = sum(self.window.cost(item) for item in self.items[self.opening.first_new() :])
+
+        def weighed(gain: int, seed: int) -> Outlook:
+            handoff = round(known.handoff) if is_told else 0
+            return pace.outlook(
+                state, tariff, gain=gain, seed=seed, pinned=fresh, now=self.now, handoff=handoff, reuse=reuse
+            )
+
+        # A plan is made only where the last window's seed says that it may pay.
+        reuse = Reuse(rate=0.0)
+        guess = self.current() - fresh - new - known.seed
+        if guess <= 0 or not weighed(guess, known.seed).is_due:
+            return
+        reuse = pace.reuse_in(state)
+        made, _ = self.opening.rollover("cost")
+        gain = self.current() - made.tokens
+        found = weighed(gain, self.window.size(made.seed_counts, 0) - self.window.fixed)
+        waited = (state.steps - known.reminded) * found.saving
+        if not found.is_due:
+            return
+        if is_told and not found.is_cold:
+            self.say("reminder", cost_notice(gain))
+        elif not self.is_live or found.is_cold or waited >= found.price:
+            self.open("cost", made, _KEPT)
+
     def is_answered(self) -> bool:
         """The newest fallback notice, if there is one, has been in a request."""
         return not self.state.fallbacks or self.state.turn > self.state.fallback_turn
@@ -189,7 +237,7 @@ class _Desk:
         match policy.when:
             case "step":
                 return True
-            case "watermark":
+            case "watermark" | "cost":
                 return self.current() > policy.watermark * hard
             case "quota":
                 results = self.state.calibration.estimate(self.state.window.results, 0)
@@ -227,7 +275,7 @@ class _Desk:
         match self.policy.how:
             case "fifo":
                 self.fifo()
-            case "mask":
+            case "mask" | "offload":
                 self.rewrite(self.least)
             case "rollover":
                 self.rollover("watermark")
@@ -247,18 +295,40 @@ class _Desk:
 
     def rewrite(self, least: int) -> bool:
         """One batch of masks (and, projecting, prunes) if it frees at least `least` tokens."""
-        old = self.old(self.policy.keep_steps)
-        targets: list[tuple[How, list[Replacement]]] = [("mask", gssc.masks(old, self.measure))]
-        if self.policy.how == "project":
+        policy = self.policy
+        old = self.old(policy.keep_steps)
+        targets: list[tuple[How, list[Replacement]]]
+        if policy.how == "offload":
+            above = policy.offload_above
+            targets = [("offload", [found for item in old for found in gssc.offload(item, above, self.measure)])]
+        else:
+            targets = [("mask", gssc.masks(old, self.measure))]
+        if policy.how == "project":
             targets.insert(0, ("prune", gssc.prunes(self.old(self.policy.thought_turns))))
         before, after = self.current(), self.window.tokens_if(targets)
-        if before - after < least:
-            if any(found for _, found in targets) and self.policy.how == "mask":
-                self.refuse("mask", before, after)
+        places = [self.state.window.place[target.seq] for _, found in targets for target in found]
+        loss = self.loss(min(places), before - after) if places else ""
+        if before - after < least or loss:
+            if places and policy.how != "project":
+                self.refuse(policy.how, before, after, loss if before - after >= least else "")
             return False
         for how, found in targets:
             self.replace(how, found)
         return True
+
+    def loss(self, first: int, freed: int) -> str:
+        """Why a rewrite from position `first` on costs more than it saves while the session is expected to last."""
+        if self.tariff is None:
+            return ""
+        behind = sum(self.window.cost(item) for item in self.items[first:]) - freed
+        steps = payback(self.tariff, behind=behind, freed=freed)
+        left = remaining_steps(self.state.steps, *pace.tasks(self.state))
+        if steps <= left:
+            return ""
+        return (
+            f"would write {behind:,} tokens again to free {freed:,}; that pays after {steps:,.0f} steps, and about "
+            f"{left:,.0f} are expected"
+        )
 
     def old(self, steps: int) -> list[Item]:
         """Items older than `steps` replies, which the model has seen."""
@@ -266,8 +336,8 @@ class _Desk:
         seen = self.items[: self.opening.first_new()]
         return self.window.shown_of([item for item in seen if item.seq and item.step <= newest])
 
-    def refuse(self, cause: str, before: int, after: int) -> None:
-        reason = f"would free {before - after:,} tokens, less than the stated minimum of {self.least:,}"
+    def refuse(self, cause: str, before: int, after: int, reason: str = "") -> None:
+        reason = reason or f"would free {before - after:,} tokens, less than the stated minimum of {self.least:,}"
         self.facts.append(WindowRefused(cause=cause, reason=reason, tokens_before=before, tokens_after=after))
         if cause == "model":
             self.say("refusal", f"[host] No new window was opened: it {reason}. Go on in this one.")
@@ -279,7 +349,7 @@ class _Desk:
 
     def rollover(self, cause: WindowCause) -> None:
         made, self.taken = self.opening.rollover(cause)
-        self.open(cause, made, "the head, the user's own words and the newest messages")
+        self.open(cause, made, _KEPT)
 
     def open(self, cause: WindowCause, made: Plan, what: str) -> None:
         """Carry out a plan: at the hard limit whatever it frees, else only if that is the stated minimum (L11). What

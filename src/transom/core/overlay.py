@@ -67,6 +67,10 @@ class Plan:
     cuts: tuple[Cut, ...]
     tokens: int
 
+    @property
+    def seed_counts(self) -> Counts:
+        return counts_of(block for seed in self.seeds for block in seed.blocks)
+
 
 class Overlay:
     """`fixed`: the tokens of head and tail, which stand beside the window whatever is in it."""

@@ -11,24 +11,23 @@ from typing import assert_never
 
 import msgspec
 
+from transom.core import pace
 from transom.core.blackboard import note_call, note_result, note_unknown
-from transom.core.block import Block, Text, ToolCall, ToolResultRaw
+from transom.core.block import Block, ToolCall, ToolResultRaw
 from transom.core.calibration import calibration_for
-from transom.core.epochs import known_of, opened, patched, stated
+from transom.core.epochs import opened, patched, stated
 from transom.core.event import (
     BlockReplaced,
     CheckpointAccepted,
     EpochOpened,
     Event,
     HostSaid,
-    How,
     ModeChanged,
     ModelReplied,
     NegativeNoted,
     NodeCheckpointed,
     Observed,
     RecallMissed,
-    Replacement,
     RequestFailed,
     RequestSent,
     RolloverDeclared,
@@ -50,8 +49,8 @@ from transom.core.event import (
     WindowOpened,
     WindowRefused,
 )
-from transom.core.literals import constraints
-from transom.core.pairing import awaited, closed, distinct, may_replace, paired, stray
+from transom.core.pairing import awaited, closed, distinct, paired, stray
+from transom.core.rewriting import declare, replace, rules_in
 from transom.core.state import (
     MISS_OF,
     Item,
@@ -62,7 +61,6 @@ from transom.core.state import (
     add_counts,
     counts_of,
     folded,
-    replaced,
 )
 from transom.core.surface import FALLBACK_CHANCES, hosted, surface
 from transom.core.usage import answers, learn
@@ -106,7 +104,7 @@ def fold(state: State, event: Event) -> State:
         case HostSaid():
             _host(state, event, fact)
         case BlockReplaced():
-            _replace(state, fact)
+            replace(state, fact)
         case WindowOpened():
             _open(state, event, fact)
         case WindowRefused():
@@ -121,6 +119,7 @@ def fold(state: State, event: Event) -> State:
             state.head = patched(state.head, (fact,))
         case RolloverDeclared():
             state.intent, state.intent_uuid = fact, event.uuid
+            pace.declared(state)
         case CheckpointAccepted():
             state.checkpoint = fact
         case TodoChanged():
@@ -147,7 +146,7 @@ def _opened(state: State, event: Event, fact: SessionOpened) -> None:
 def _epoch(state: State, fact: EpochOpened) -> None:
     state.head = opened(fact, state.head.epoch + 1)
     state.known_prompt = 0
-    _declare(state, "change:system" if fact.reason == "initial" else fact.reason)
+    declare(state, "change:system" if fact.reason == "initial" else fact.reason)
 
 
 def _disposed(state: State, fact: UserDisposed) -> None:
@@ -197,11 +196,6 @@ def _said(state: State, item: Item) -> None:
         state.first.append(item)
 
 
-def _declare(state: State, reason: str) -> None:
-    if state.requests and reason not in state.declared:
-        state.declared.append(reason)
-
-
 def _item(state: State, event: Event, role: Role, blocks: tuple[Block, ...], wire: str) -> Item:
     return Item(
         seq=event.seq,
@@ -219,18 +213,18 @@ def _user(state: State, event: Event, fact: UserSaid) -> None:
     item = _item(state, event, "user", fact.blocks, fact.wire)
     _said(state, item)
     state.crowded = 0
-    rules = _constraints(fact.blocks)
+    rules = rules_in(fact.blocks)
     state.words.append(Words(seq=event.seq, uuid=event.uuid, blocks=fact.blocks, counts=item.counts, constraints=rules))
-
-
-def _constraints(blocks: tuple[Block, ...]) -> tuple[str, ...]:
-    return tuple(line for block in blocks if isinstance(block, Text) for line in constraints(block.text))
 
 
 def _host(state: State, event: Event, fact: HostSaid) -> None:
     item = _item(state, event, "host", fact.blocks, fact.wire)
     _said(state, msgspec.structs.replace(item, states=stated(state.head, fact.sections)))
-    state.reminder_claimed = state.reminder_claimed or fact.kind == "reminder"
+    if fact.kind == "recall":
+        pace.brought(state, item.counts)
+    if fact.kind == "reminder" and not state.reminder_claimed:
+        state.reminder_claimed = True
+        pace.reminded(state)
     if fact.kind == "fallback":
         state.fallbacks += 1
         state.fallback_turn = state.turn
@@ -240,9 +234,9 @@ def _host(state: State, event: Event, fact: HostSaid) -> None:
 def _narrowed(state: State) -> None:
     """The surface is about to change: a forced choice is another parameter, tools taken out another catalogue."""
     if state.fallbacks > 1:
-        _declare(state, "change:params")
+        declare(state, "change:params")
     if state.fallbacks > 2:
-        _declare(state, "change:tools")
+        declare(state, "change:tools")
 
 
 def _reply(state: State, event: Event, fact: ModelReplied) -> None:
@@ -258,6 +252,7 @@ def _reply(state: State, event: Event, fact: ModelReplied) -> None:
         hidden = max(0, fact.usage.output - state.calibration.visible(item.counts))
         item = msgspec.structs.replace(item, counts=add_counts(item.counts, (0, 0, 0, 0, hidden)))
     calls = {block.call_id: (block.name, block.arguments) for block in blocks if isinstance(block, ToolCall)}
+    pace.replied(state, event.at, state.calibration.visible(item.counts) + item.counts[4], len(calls))
     state.steps += 1
     state.turn += 1
     state.window.seen = state.window.sent
@@ -284,6 +279,7 @@ def _result(state: State, event: Event, fact: ToolReturned) -> None:
         note_unknown(state.board, *call, fact.effect, event.seq)
         return
     state.window.returned += 1
+    pace.returned(state, call, fact.effect, item.counts)
     name, arguments = call
     failed = fact.is_error or fact.exit_code not in (None, 0)
     text = "\n".join(block.text for block in fact.blocks if isinstance(block, ToolResultRaw)) if failed else ""
@@ -300,6 +296,7 @@ def _result(state: State, event: Event, fact: ToolReturned) -> None:
 
 
 def _sent(state: State, event: Event, fact: RequestSent) -> None:
+    pace.asked(state, event.at)
     state.requests += 1
     state.turn += 1
     state.window.sent = len(state.window.items)
@@ -308,48 +305,8 @@ def _sent(state: State, event: Event, fact: RequestSent) -> None:
         state.declared.clear()
 
 
-def _replace(state: State, fact: BlockReplaced) -> None:
-    window = state.window
-    for target in fact.targets:
-        _replace_first(state, target, fact.how)
-        place = window.place.get(target.seq)
-        if place is None or not may_replace(window.items[place], target):
-            continue
-        item = window.items[place]
-        window.items[place] = after = replaced(item, target, fact.how)
-        window.counts = add_counts(add_counts(window.counts, item.counts, -1), after.counts)
-        if item.role == "tool":
-            window.results = add_counts(add_counts(window.results, item.counts, -1), after.counts)
-        window.edits.append(place)
-        if item.states:
-            window.known = known_of(window.items)
-        state.known_prompt = 0
-        if place < window.sent:
-            _declare(state, f"reset:{fact.how}")
-        if item.role == "user":
-            _reworded(state, after)
-    if fact.how in ("mask", "prune"):
-        state.refused_tokens = 0
-
-
-def _replace_first(state: State, target: Replacement, how: How) -> None:
-    """The first message is shown again by later windows, so what was hidden in it stays hidden there."""
-    for place, item in enumerate(state.first):
-        if item.seq == target.seq and may_replace(item, target):
-            state.first[place] = after = replaced(item, target, how)
-            if item.role == "user":
-                _reworded(state, after)
-
-
-def _reworded(state: State, item: Item) -> None:
-    """A user's words were redacted: no seed brings them back."""
-    for words in state.words:
-        if words.seq == item.seq:
-            words.blocks, words.counts = item.blocks, item.counts
-            words.constraints = _constraints(item.blocks)
-
-
 def _open(state: State, event: Event, fact: WindowOpened) -> None:
+    pace.opening(state)
     old = state.window
     spec = {item.seq: item for item in state.first}
 
@@ -378,6 +335,7 @@ def _open(state: State, event: Event, fact: WindowOpened) -> None:
     state.window = Window(generation=fact.generation, opened=event.seq, step=state.steps, calls=calls)
     for item in items:
         _push(state, item)
+    pace.opened(state)
     state.boundaries += 1
     is_full = fact.cause in ("hard-limit", "overflow", "watermark", "fifo")
     state.crowded = state.crowded + 1 if is_full and old.returned <= 1 else 0
@@ -390,4 +348,4 @@ def _open(state: State, event: Event, fact: WindowOpened) -> None:
         for one in state.intent.handoff.inferences:
             state.inferences.setdefault(folded(one.text), one.generation)
     state.intent, state.intent_uuid = None, ""
-    _declare(state, MISS_OF[fact.cause])
+    declare(state, MISS_OF[fact.cause])

@@ -18,6 +18,7 @@ import msgspec
 from transom.core.blackboard import Blackboard
 from transom.core.block import CONTENTS, Block, Text, Thought
 from transom.core.calibration import Calibration, Counts
+from transom.core.costrule import Estimates
 from transom.core.event import (
     CheckpointAccepted,
     Disposition,
@@ -195,6 +196,8 @@ class State(msgspec.Struct, kw_only=True):
     """Whether the provider drops the thoughts of earlier turns when the user speaks (Anthropic before Opus 4.5,
     OpenAI's reasoning items): each reported prompt after a user message votes for (+1) or against (-1)."""
     checkpoint: CheckpointAccepted | None = None
+    estimates: Estimates = msgspec.field(default_factory=Estimates)
+    """What the session has shown of its own cost (`costrule`)."""
 
 
 def counts_of(blocks: Iterable[Block]) -> Counts:

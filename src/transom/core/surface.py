@@ -23,6 +23,7 @@ __all__ = [
     "NEW_CONTEXT",
     "NOTICE_TOKENS",
     "Surface",
+    "cost_notice",
     "fallback_notice",
     "hosted",
     "is_spent",
@@ -139,6 +140,13 @@ def reminder_notice(remaining: int) -> str:
     return (
         f"[host] About {remaining:,} tokens are left in this window. Finish the step at hand, then call {NEW_CONTEXT} "
         "with a handoff."
+    )
+
+
+def cost_notice(gain: int) -> str:
+    return (
+        f"[host] About {gain:,} tokens are sent again with every request that a new window would not need. Finish the "
+        f"step at hand, then call {NEW_CONTEXT} with a handoff."
     )
 
 

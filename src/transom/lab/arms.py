@@ -16,6 +16,7 @@ import msgspec
 from transom.core.block import Block, Text, ToolCall
 from transom.core.boundary import head_tokens, prompt_tokens
 from transom.core.budget import Limits
+from transom.core.costrule import Tariff
 from transom.core.event import (
     BlockReplaced,
     Event,
@@ -93,6 +94,8 @@ class Setting:
     bounds: Limits
     counter: Counter
     dialect: Dialect
+    tariff: Tariff | None = None
+    """What is paid; without it nothing is done because it is cheaper."""
 
 
 def drive(script: Script, policy: Policy, setting: Setting, log: Log) -> Iterator[Arm]:
@@ -127,6 +130,7 @@ class _Run:
             dialect=setting.dialect,
             clock=lambda: self._now,
             ids=lambda: f"arm-{next(ids)}",
+            tariff=setting.tariff,
         )
         opened = script.events[0].fact
         assert isinstance(opened, SessionOpened)
