@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from transom import compose
+from transom.adapters.blobs import DirBlobs
 from transom.core.event import Draft, SessionOpened
 from transom.core.pricing import find_price
 from transom.errors import BadInput
@@ -42,6 +44,27 @@ def test_no_store_is_made_where_none_may_be(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(BadInput, match="a store is a folder"):
         compose.store(tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    ("provider", "name"),
+    [
+        ("anthropic", "anthropic"),
+        ("deepseek", "openai_chat"),
+        ("openai", "openai_responses"),
+        ("local", "local"),
+        ("scripted", "anthropic"),
+    ],
+)
+def test_a_stored_sessions_requests_look_as_its_provider_was_shown_them(
+    tmp_path: Path, provider: str, name: str
+) -> None:
+    opened = SessionOpened(format=1, agent="transom", provider=provider, model="m")
+    dialect = compose.sent_dialect(opened, DirBlobs(tmp_path))
+    assert dialect.name == name
+    recorded = msgspec.structs.replace(opened, agent="codex")
+    for other in (recorded, None):
+        assert compose.sent_dialect(other, DirBlobs(tmp_path)).name == "anthropic"
 
 
 def test_the_other_ports_are_there() -> None:

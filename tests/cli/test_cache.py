@@ -10,9 +10,9 @@ import pytest
 
 from transom import compose
 from transom.adapters.provider_anthropic import DIALECT
-from transom.core.event import Usage
+from transom.core.event import EpochOpened, HostSaid, Tool, Usage
 from transom.core.wire import Dialect, Rendering
-from transom.testing.builders import Story, call, rules
+from transom.testing.builders import Story, call, rules, text
 
 from .conftest import DATA, Run, claude_lines
 
@@ -126,6 +126,66 @@ def test_a_session_without_usage_says_so(run: Run, tmp_path: Path) -> None:
     assert "No reply reports its usage" in run("cache", "stats", path).out
     assert "reported nothing of its cache" in run("cache", "reasons").err
     assert "messages" in run("cache", "inspect").out
+
+
+def test_sessions_without_usage_are_counted_and_not_listed(stored: Run, tmp_path: Path) -> None:
+    lines = [json.loads(line) for line in claude_lines(3, session="33333333-2222-4333-8444-555555555555")]
+    for record in lines:
+        record.get("message", {}).pop("usage", None)
+    quiet = tmp_path / "quiet.jsonl"
+    quiet.write_text("\n".join(json.dumps(record) for record in lines) + "\n")
+    said = stored("cache", "stats", tmp_path / "session.jsonl", quiet).out
+    assert "1 more sessions report no usage" in said
+    assert "33333333" not in said
+
+
+def test_a_provider_that_reports_no_cache_is_not_said_to_have_lost_anything(run: Run, tmp_path: Path) -> None:
+    lines = [json.loads(line) for line in claude_lines(4)]
+    for record in lines:
+        usage = record.get("message", {}).get("usage")
+        if usage:
+            usage["input_tokens"] += usage.pop("cache_read_input_tokens") + usage.pop("cache_creation_input_tokens")
+    path = tmp_path / "plain.jsonl"
+    path.write_text("\n".join(json.dumps(record) for record in lines) + "\n")
+    said = run("cache", "stats", path).out
+    assert "no cache reads or writes" in said
+    assert "billed again" not in said
+    (bill,) = json.loads(run("cache", "stats", "--json").out)["sessions"]
+    assert (bill["cached_tokens"], bill["hit_ratio"], bill["accuracy"], bill["misses"]) == (None, None, None, {})
+
+
+def test_inspect_of_a_session_that_only_grew_shows_its_newest_request(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "grown.jsonl"
+    path.write_text("\n".join(claude_lines(5)) + "\n")
+    assert run("cache", "stats", path).code == 0
+    (one,) = json.loads(run("cache", "inspect", "--json").out)
+    assert (one["segment"], one["lost"]) == (None, {})
+    assert one["messages"] > one["messages_before"]
+
+
+def test_inspect_refuses_a_session_without_a_request_and_says_what_no_text_shows(run: Run, tmp_path: Path) -> None:
+    with compose.store(tmp_path / "store") as kept:
+        story = Story(rules=rules(), log=kept.log, session_id="forced", model="m")
+        story.user("Fix it.")
+        assert run("cache", "inspect", "forced").code == 2
+        story.say(EpochOpened(tools=(Tool(name="a"),)))
+        story.step()
+        for _ in range(2):
+            story.say(HostSaid(kind="fallback", blocks=(text("full"),)))
+        story.step()
+        story.say(EpochOpened(tools=(Tool(name="a"), Tool(name="b")), reason="change:tools"))
+    said = run("cache", "inspect", "forced").out
+    assert "change:params" in said
+    assert "no text shows" in said
+    with compose.store(tmp_path / "store") as kept:
+        story = Story(rules=rules(), log=kept.log, session_id="more", model="m")
+        story.say(EpochOpened(tools=(Tool(name="a"),)))
+        story.user("Fix it.")
+        story.step()
+        story.say(EpochOpened(tools=(Tool(name="a"), Tool(name="b")), reason="change:tools"))
+        story.step()
+    assert "first difference: tools:b, byte 0 (0 bytes before" in run("cache", "inspect", "more").out
+    assert "(not there)" in run("cache", "inspect", "more").out
 
 
 def test_a_live_session_s_own_verdicts_are_counted_and_drift_in_episodes(run: Run, tmp_path: Path) -> None:

@@ -62,6 +62,16 @@ def test_a_request_that_failed_leaves_the_mark_where_the_answered_one_ended() ->
     assert breakpoints(wire(1, 2, 1, 2, 9), kept=5) == (0, 1, 3, 5)
 
 
+def test_marks_of_a_request_are_its_own_though_its_window_has_grown_since() -> None:
+    items = [item(0, 1), item(1, 2), item(2, 1)]
+    state, rendering = State(window=Window(items=items)), Rendering(DIALECT)
+    before = rendering.wire(state)
+    chosen = breakpoints(before)
+    items += [item(3, 2), item(4, 1)]
+    rendering.wire(state)
+    assert breakpoints(before) == chosen == (0, 1, 3)
+
+
 @given(st.lists(st.integers(1, 60), max_size=12), st.integers(0, 13))
 def test_marks_are_few_ascending_and_end_at_the_end(sizes: Sequence[int], kept: int) -> None:
     request = wire(*sizes)

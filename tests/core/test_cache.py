@@ -125,6 +125,14 @@ def test_who_was_asked_outlives_a_restart() -> None:
     assert check(restored(fact, first), first, ()).kind == "hit"
 
 
+def test_a_pin_that_the_present_renderer_does_not_give_counts_as_lost() -> None:
+    first = request()
+    fact = sent(first, check(None, first, ()), 7)
+    for other in (request(("tools:a=x", "tools:b", "system:s"), ("x", "2", "3")), request(body=("1",))):
+        verdict = check(restored(fact, other), other, ())
+        assert (verdict.kind, verdict.kept) == ("drift", 0)
+
+
 def test_a_run_of_drift_is_one_episode() -> None:
     assert episodes([]) == episodes(["hit", "miss"]) == 0
     assert episodes(["drift"] * 40) == 1

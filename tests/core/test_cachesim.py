@@ -218,6 +218,13 @@ def test_each_model_has_a_cache_of_its_own_and_finds_it_again() -> None:
     assert [one.read for one in reads(ANTHROPIC, line)] == [0, 0, 0]
 
 
+def test_what_is_longer_than_the_prompt_is_not_read_though_another_model_kept_it() -> None:
+    """Two models count the same bytes as other numbers of tokens."""
+    line = [Sent(at=0, tokens=9000, key="a"), Sent(at=1, tokens=7000, kept=9000, key="b")]
+    line.append(Sent(at=2, tokens=8000, kept=7000, key="a"))
+    assert [one.read for one in reads(NEWER, line)] == [0, 0, 0]
+
+
 def test_a_unit_is_read_whole_or_not_at_all_and_a_common_start_becomes_one() -> None:
     """A + B, then A + C misses; A is then stored, and A + D hits."""
     line = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -14,10 +14,12 @@ from transom.core.canon import FORMAT
 from transom.core.event import (
     BlockReplaced,
     Draft,
+    EpochOpened,
     Fact,
     HostSaid,
     ModelReplied,
     Replacement,
+    Section,
     Seed,
     SessionOpened,
     ToolReturned,
@@ -29,6 +31,7 @@ from transom.core.ledger import UNRECORDED, Entry, ledger, requests
 from transom.core.losses import Settled, by_reason, is_reported, settle
 from transom.core.pricing import find_price
 from transom.core.state import counts_of
+from transom.core.wire import Keyed
 from transom.testing.builders import Story, call, result, rules, text, thought
 
 TABLE = compose.prices()
@@ -269,6 +272,87 @@ def test_a_recording_without_usage_has_requests_but_no_entries() -> None:
     assert tape.entries() == []
     found = list(requests(tape.log.read("s"), DIALECT, lambda model: find_price(TABLE, model)))
     assert [(one.verdict, one.is_as_sent) for one in found] == [("miss", False)]
+
+
+def test_the_last_request_of_a_session_is_settled_without_a_look_ahead() -> None:
+    tape = Tape(model=GPT)
+    tape.reply(openai(20_000, 0))
+    tape.reply(openai(24_000, 19_968))
+    tape.reply(openai(28_000, 0))
+    one = tape.settled()[-1]
+    assert one.lost == (("evicted", 24_000),)
+    assert one.dollars == pytest.approx(24_000 * (2.5 - 0.25) / 1e6)
+
+
+def test_an_older_end_is_one_of_the_same_model() -> None:
+    tape = Tape(model=GPT)
+    tape.reply(openai(20_000, 0))
+    tape.reply(openai(24_000, 0), model="gpt-5.3-codex")
+    tape.reply(openai(28_000, 19_968))
+    tape.reply(openai(40_000, 28_032))
+    tape.reply(openai(44_000, 23_936))
+    assert tape.settled()[-1].reason == "unknown"
+    tape.reply(openai(48_000, 28_032))
+    assert tape.settled()[-1].reason == "routing"
+
+
+def test_a_prompt_that_shrank_after_a_loss_tells_nothing_of_the_loss() -> None:
+    tape = Tape()
+    size = grown(tape)
+    tape.reply(claude(size + 1000, 0))
+    tape.reply(claude(size - 4000, 9000))
+    assert [one.reason for one in tape.settled()[-2:]] == ["evicted", UNRECORDED]
+
+
+def test_a_head_of_other_words_is_read_from_its_start_no_more() -> None:
+    tape = Tape()
+    tape.say(EpochOpened(sections=(Section(key="system", text="Careful.", tokens=90),)))
+    size = grown(tape)
+    tape.say(EpochOpened(sections=(Section(key="system", text="Careless.", tokens=90),), reason="change:system"))
+    tape.reply(claude(size + 100, 0))
+    one = tape.settled()[-1]
+    assert (one.entry.reasons, one.entry.expected) == (("change:system",), 0)
+    assert one.lost == (("change:system", size),)
+    assert one.entry.head > 19_000  # what the recording lacks of a head, it lacks of the next one too
+
+
+def test_a_forced_call_keeps_the_head_alone() -> None:
+    story = live()
+    story.user("Fix the parser.")
+    story.say(EpochOpened(sections=(Section(key="system", text="Careful.", tokens=2900),)))
+    for number, prompt in enumerate((4000, 5000)):
+        story.step()
+        story.reply(call(f"c{number}"), usage=claude(prompt, 0))
+        story.returned(f"c{number}", "some output")
+    story.say(HostSaid(kind="fallback", blocks=(text("full"),)))
+    story.say(HostSaid(kind="fallback", blocks=(text("full"),)))
+    story.step()
+    story.reply(call("c9"), usage=claude(6000, 3000))
+    *_, one = settle(list(ledger(story.events(), DIALECT, lambda model: find_price(TABLE, model))))
+    assert one.entry.reasons == ("change:params",)
+    assert one.entry.expected is not None
+    assert 2800 < one.entry.expected < 4000
+    assert one.reason == "change:params"
+
+
+def test_other_request_fields_keep_the_head_alone_and_another_model_has_its_own_key() -> None:
+    story = live()
+    story.user("Fix the parser.")
+    prompt = 4000
+    for provider, model, fields in (("p", "m", ""), ("p", "m", "f"), ("p", "n", "f"), ("p", "m", "f")):
+        story.rules = replace(
+            story.rules, dialect=replace(DIALECT, keyed=Keyed(provider=provider, model=model, fields=fields))
+        )
+        story.reopen()
+        story.step()
+        story.reply(call(f"c{prompt}"), usage=claude(prompt, 0))
+        story.returned(f"c{prompt}", "some output")
+        prompt += 500
+    found = list(ledger(story.events(), DIALECT, lambda _: find_price(TABLE, SONNET)))
+    assert [one.key for one in found] == ["p/m", "p/m", "p/n", "p/m"]
+    assert [one.reasons for one in found] == [("initial",), ("change:params",), ("change:model",), ("change:model",)]
+    head = found[0].head
+    assert [one.expected for one in found] == [0, head, 0, 4497]
 
 
 def live(policy: str = "rollover") -> Story:

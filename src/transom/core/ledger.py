@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -41,7 +41,7 @@ from transom.core.pricing import Price
 from transom.core.projection import fold
 from transom.core.state import State
 from transom.core.usage import vote
-from transom.core.wire import Dialect, Rendering, Wire, common_prefix
+from transom.core.wire import Dialect, Keyed, Rendering, Wire, common_prefix
 
 __all__ = ["UNRECORDED", "Entry", "Prices", "Request", "ledger", "requests"]
 
@@ -193,13 +193,14 @@ class _Book:
     def _sent(self, event: Event, fact: RequestSent) -> Request:
         wire = self._rendering.wire(self._state)
         key = f"{fact.provider}/{fact.model}" if fact.model else ""
+        keyed = Keyed(provider=fact.provider, model=fact.model, fields=fact.fields)
         return Request(
             seq=event.seq,
             asked=event.at / 1000,
             key=key,
             wire=wire,
-            pin=pin_of(wire),
-            tail=max(0, fact.tokens - prompt_tokens(self._state)) if fact.tokens else 0,
+            pin=replace(pin_of(wire), keyed=keyed),
+            tail=max(0, fact.tokens - prompt_tokens(self._state)),
             items=len(self._state.window.items),
             verdict=fact.verdict,
             reasons=fact.reasons,
@@ -210,14 +211,11 @@ class _Book:
         """The request that a recorded reply answers."""
         state = self._state
         if self._is_user and fact.usage is not None and vote(state, fact.usage.prompt) > 0:
-            targets = prunes(state.window.items[: state.window.sent + 1])
-            if targets:
-                dropped = BlockReplaced(how="prune", targets=tuple(targets))
-                fold(state, msgspec.structs.replace(event, fact=dropped))
+            dropped = prunes(state.window.items[: state.window.sent + 1])
+            fold(state, msgspec.structs.replace(event, fact=BlockReplaced(how="prune", targets=tuple(dropped))))
         wire = self._rendering.wire(state)
         verdict = check(self._pin, wire, state.declared)
-        if verdict.kind != "drift":
-            self._pin = pin_of(wire)
+        self._pin = pin_of(wire)
         fold(state, msgspec.structs.replace(event, fact=sent(wire, verdict, 0)))
         asked = min(self._said_at, event.at) if self._said_at and event.at else self._said_at or event.at
         return Request(
@@ -246,7 +244,7 @@ class _Book:
         reasons, could = request.reasons, min(line.tokens, usage.prompt)
         if line.key and key != line.key and "change:model" not in reasons:
             reasons = (*reasons, "change:model")
-        kept, messages, is_counted = self._kept(wire)
+        kept, messages, is_counted = self._kept(wire, request.pin.keyed)
         is_known = not is_counted and not self._pending and key == line.key
         is_cut = is_known and kept > usage.prompt + _SHRUNK
         if is_cut:
@@ -300,7 +298,7 @@ class _Book:
             self._unseen = max(-head_tokens(state), usage.prompt - counted_tokens(state))
             state.head.unseen_tokens += self._unseen
 
-    def _kept(self, wire: Wire) -> tuple[int, int, bool]:
+    def _kept(self, wire: Wire, keyed: Keyed) -> tuple[int, int, bool]:
         """(tokens, messages) that are the same bytes as in the newest answered request, and whether the tokens are our
         count."""
         line = self._line
@@ -308,7 +306,7 @@ class _Book:
             return 0, 0, False
         if any(line.pin.head[name] != wire.head_digests[name] for name in ("tools", "system")):
             return 0, 0, False
-        if line.pin.head["params"] != wire.head_digests["params"] or line.pin.keyed.fields != wire.keyed.fields:
+        if line.pin.head["params"] != wire.head_digests["params"] or line.pin.keyed.fields != keyed.fields:
             return head_tokens(self._state), 0, True
         messages = common_prefix(line.pin.rolling, line.pin.messages, wire.rolling, wire.messages)
         tokens, is_counted = self._tokens_at(wire, messages)
