@@ -1,6 +1,6 @@
-"""`python -m bench [NAME…] [--scale X] [--seed N]`: the figures of `store`, `counting`, `importing`, `kernel`, `live`,
-`lab`, `start` and `generations`, or of those named, each with its goal and verdict. All take about seven minutes on two
-busy cores."""
+"""`python -m bench [NAME…] [--scale X] [--seed N]`: the figures of `store`, `counting`, `importing`, `kernel`, `cache`,
+`live`, `lab`, `start` and `generations`, or of those named, each with its goal and verdict. All take about seven
+minutes on two busy cores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from time import perf_counter
 
-from bench import counting, generations, importing, kernel, lab, live, start, store
+from bench import cache, counting, generations, importing, kernel, lab, live, start, store
 from bench.figure import Figure, table
 
 _Room = Callable[[float, int], list[Figure]]
@@ -19,6 +19,7 @@ _ROOMS: dict[str, _Room] = {
     "counting": counting.run,
     "importing": importing.run,
     "kernel": kernel.run,
+    "cache": cache.run,
     "live": live.run,
     "lab": lab.run,
     "start": start.run,

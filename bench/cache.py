@@ -36,7 +36,7 @@ _GOAL_MS = 0.1
 
 def run(scale: float = 1.0, seed: int = 1) -> list[Figure]:
     """All figures; `scale` makes the workloads smaller or larger."""
-    return [*_checks(int(1e6 * scale), seed), _ledgers([max(30, int(n * scale)) for n in (300, 1000, 3000)], seed)]
+    return [*_checks(int(1e6 * scale), seed), _ledgers([max(n // 10, int(n * scale)) for n in (300, 1000, 3000)], seed)]
 
 
 def _checks(size: int, seed: int) -> list[Figure]:

@@ -15,6 +15,7 @@ _GOALS = {
     "counting": {"P6", "P6b"},
     "importing": {"P11"},
     "kernel": {"P3", "P3b", "P3c", "P4", "P8"},
+    "cache": {"C1", "C1b", "C2"},
     "live": {"P3", "P13"},
     "lab": {"P9"},
     "start": {"P13", "P14"},
@@ -36,4 +37,4 @@ def test_an_unknown_benchmark_is_refused_with_the_names_there_are() -> None:
         [sys.executable, "-m", "bench", "speed"], cwd=_ROOT, capture_output=True, text=True, check=False
     )
     assert run.returncode == 2
-    assert "store, counting, importing, kernel, live, lab, start" in run.stderr
+    assert "store, counting, importing, kernel, cache, live, lab, start" in run.stderr
