@@ -411,3 +411,41 @@ def test_many_clients_at_once_each_get_their_own(api: str, plan: Plan, serve: Ca
             for number, last in enumerate(pool.map(work, range(16))):
                 assert f"I am {number}." in last
         assert time.monotonic() - started < 60
+
+
+def test_a_request_beside_the_main_loop_passes_as_it_is_and_is_kept_by_itself(
+    api: str, plan: Plan, serve: Callable[..., str]
+) -> None:
+    headers = {"x-session-id": "s1"}
+    with ModelServer(lambda _: ["A title."]) as model:
+        url = serve(model)
+        client = Client(api, url, lambda *_: "", headers=headers)
+        client.say("Go.")
+        finished(client)
+        side = Client(api, url, lambda *_: "", headers=headers, has_tools=False)
+        side.say("Name this conversation.")
+        body = side.body()
+        side.step()
+        assert model.asked[-1][2] == body
+    assert side.status == ["side"]
+    with compose.store(plan.store) as kept:
+        rows = kept.log.sessions()
+        assert sorted(row.title for row in rows) == ["", "beside the main loop"]
+        (beside,) = (row for row in rows if row.title)
+        observed = [one.fact for one in kept.log.read(beside.session_id) if isinstance(one.fact, Observed)]
+    assert [one.kind for one in observed] == ["side_request", "side_answer"]
+    assert observed[0].raw.encode() == body
+
+
+def test_a_client_s_own_compaction_is_passed_on_whole_and_named(api: str, serve: Callable[..., str]) -> None:
+    reader = Reader(12)
+    with ModelServer(reader) as model:
+        client = Client(api, serve(model), reader.run)
+        client.say("Read it all.")
+        for _ in range(12):
+            client.step()
+        client.say("Your task is to create a detailed summary of the conversation so far.")
+        body = client.body()
+        client.step()
+        assert model.asked[-1][2] == body
+    assert client.status[-1] == "compaction"

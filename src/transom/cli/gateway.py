@@ -29,6 +29,11 @@ _Ups = Annotated[
 _Limit = Annotated[str, Parameter(help="Tokens of the window: 32k, 128000. Without it, what is known of each model.")]
 _PolicyName = Annotated[str, Parameter(help="A preset (rollover, gssc, mask, …; raw = relay only) or FILE.toml.")]
 _Token = Annotated[str, Parameter(help="What clients must show: needed to serve others than this machine.")]
+_Redact = Annotated[
+    str,
+    Parameter(help="known (the forms of common credentials), or FILE.toml with names and patterns under [redact]: what "
+              "they match is neither stored nor sent on."),
+]  # fmt: skip
 _Address = Annotated[str, Parameter(help="Where a running gateway is.")]
 
 gateway = App(
@@ -50,12 +55,14 @@ def _serve(
     context_limit: _Limit = "",
     policy: _PolicyName = "rollover",
     token: _Token = "",
+    redact: _Redact = "",
     store: StoreFolder = None,
 ) -> int:
     """Serve until stopped. Requests under way are ended first (Ctrl-C or SIGTERM)."""
     from transom.cli.serving import serve_until_stopped
 
-    serve_until_stopped(_plan(upstream, context_limit, policy, host=host, token=token, store=store), port)
+    plan = _plan(upstream, context_limit, policy, host=host, token=token, redact=redact, store=store)
+    serve_until_stopped(plan, port)
     return 0
 
 
@@ -79,12 +86,13 @@ def _run(
     upstream: _Ups = None,
     context_limit: _Limit = "",
     policy: _PolicyName = "rollover",
+    redact: _Redact = "",
     store: StoreFolder = None,
 ) -> int:
     """Start a client behind a gateway of its own; the gateway ends with it. Exits as the client does."""
     from transom.cli.serving import run_behind
 
-    return run_behind(_plan(upstream, context_limit, policy, store=store), list(command))
+    return run_behind(_plan(upstream, context_limit, policy, redact=redact, store=store), list(command))
 
 
 @gateway.command(name="status")
@@ -103,8 +111,16 @@ def _status(
 
 
 def _plan(
-    upstream: list[str] | None, limit: str, policy: str, *, host: str = "127.0.0.1", token: str = "", store: Path | None
+    upstream: list[str] | None,
+    limit: str,
+    policy: str,
+    *,
+    host: str = "127.0.0.1",
+    token: str = "",
+    redact: str,
+    store: Path | None,
 ) -> Plan:
     from transom.cli.serving import plan_of
 
-    return plan_of(host=host, upstream=upstream or [], limit=limit, policy=policy, token=token, store=store)
+    named = {"policy": policy, "redact": redact, "limit": limit, "token": token}
+    return plan_of(host=host, upstream=upstream or [], store=store, **named)

@@ -27,6 +27,7 @@ from transom.cli.terms import parse_tokens
 from transom.core.policy import PRESETS
 from transom.errors import BadInput, UsageError
 from transom.gateway.clients import client
+from transom.gateway.redaction import NO_RULES, read_rules
 from transom.gateway.serving import UPSTREAMS, Plan, gateway
 
 __all__ = ["plan_of", "run_behind", "serve_until_stopped", "show_settings", "show_status"]
@@ -35,7 +36,9 @@ _GRACE = 30.0
 """Seconds that requests under way get to end."""
 
 
-def plan_of(*, host: str, upstream: Sequence[str], limit: str, policy: str, token: str, store: Path | None) -> Plan:
+def plan_of(
+    *, host: str, upstream: Sequence[str], limit: str, policy: str, token: str, redact: str, store: Path | None
+) -> Plan:
     """A plan from the flags. Raises `UsageError` for one that says nothing usable."""
     upstreams = dict(UPSTREAMS)
     for one in upstream:
@@ -53,6 +56,7 @@ def plan_of(*, host: str, upstream: Sequence[str], limit: str, policy: str, toke
         context_limit=parse_tokens(limit) if limit else 0,
         host=host,
         token=token,
+        redactor=read_rules(redact) if redact else NO_RULES,
     )
 
 

@@ -23,7 +23,7 @@ from transom.errors import KernelError
 from transom.gateway.exchange import STATUS, Exchange, one_line, unreachable
 from transom.gateway.face import Face
 from transom.gateway.governor import Governor
-from transom.gateway.identity import identify
+from transom.gateway.identity import Identity, identify
 from transom.gateway.metrics import Metrics
 from transom.gateway.upstream import Upstream, passed_on
 
@@ -134,9 +134,16 @@ class Gateway:
         return await self._govern(request, url, body, face)
 
     async def _relay(
-        self, request: web.Request, url: URL, body: bytes, status: str, *, reason: str = ""
+        self,
+        request: web.Request,
+        url: URL,
+        body: bytes,
+        status: str,
+        *,
+        reason: str = "",
+        kept: list[bytes] | None = None,
     ) -> web.StreamResponse:
-        """The request and its answer as they are."""
+        """The request and its answer as they are; the answer's bytes are added to `kept`."""
         self.metrics.count("requests", status=status)
         try:
             async with self.upstream.ask(request.method, url, passed_on(request.headers), body or None) as upstream:
@@ -147,6 +154,8 @@ class Gateway:
                     response.content_length = int(length)
                 await response.prepare(request)
                 async for data in upstream.content.iter_any():
+                    if kept is not None:
+                        kept.append(data)
                     await response.write(data)
                 await response.write_eof()
                 return response
@@ -161,7 +170,7 @@ class Gateway:
         except KernelError as problem:
             return await self._relay(request, url, body, "unread", reason=one_line(problem))
         if identity.kind in {"side", "compaction"}:
-            return await self._relay(request, url, body, identity.kind)
+            return await self._aside(request, url, body, face, identity)
         async with self._in_turn(identity.key):
             try:
                 turn = await self.run(lambda: self.governor.begin(face, call, identity))
@@ -173,6 +182,20 @@ class Gateway:
             self.metrics.sent(turn.ready.prepared.verdict)
             self.metrics.count("requests", status="plain" if turn.ready.is_plain else "governed")
             return await Exchange(self, request, url, face, turn).answer()
+
+    async def _aside(
+        self, request: web.Request, url: URL, body: bytes, face: Face, identity: Identity
+    ) -> web.StreamResponse:
+        """A request beside the main loop, or a client's compaction: as it is, and kept by itself."""
+        kept: list[bytes] = []
+        response = await self._relay(request, url, body, identity.kind, kept=kept)
+        data = b"".join(kept)
+        try:
+            await self.run(lambda: self.governor.aside(face, identity, body, response.status, data))
+        except KernelError as problem:
+            self.metrics.count("unkept")
+            _LOG.error("not kept in the log: %s", one_line(problem))
+        return response
 
     @asynccontextmanager
     async def _in_turn(self, key: str) -> AsyncIterator[None]:

@@ -8,14 +8,11 @@
 While nothing of a window was replaced, the client's own bytes go upstream, with the host's tools behind its own. From
 the first thing that is ours (a rollover, a stub, a recall) upstream gets the projection.
 
-Everything a client sent and got is in the log: new elements and the rest of a request as `Observed` facts of kind
-`client_request`, the answer's bytes as `client_answer`. After a restart they say how far a client's list was known.
+Everything a client sent and got is in the log as it came (`known`).
 """
 
 from __future__ import annotations
 
-import hashlib
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -36,47 +33,29 @@ from transom.core.event import (
     Link,
     ModelReplied,
     Observed,
+    Replacement,
     RequestFailed,
     SessionOpened,
     Tool,
     ToolReturned,
     Usage,
+    UserSaid,
     WindowOpened,
 )
 from transom.core.evidence import Files
 from transom.core.surface import HOST_TOOLS, NEW_CONTEXT, Surface, surface, withheld_refusal
 from transom.gateway.face import Call, Face
+from transom.gateway.known import Answer, Known, Request, answer_fact, request_fact
+from transom.gateway.redaction import NO_RULES, Redactor
 from transom.hosting import Desk, refused
-from transom.importers.mending import decode
 from transom.ports import Blobs, Log, Reply
 from transom.session import Prepared, Rules, Session
 
-__all__ = ["Conversation", "Ready", "digest_of"]
+__all__ = ["Conversation", "Ready"]
 
-_REQUEST, _ANSWER = "client_request", "client_answer"
+_ELEMENTS = frozenset({"messages", "input"})
 _NO_FILES = Files(resolve=lambda path: path, text=lambda _: None)
 """The client's workspace is not ours to read: a handoff's requirements rest on the user's words."""
-
-
-class _Request(msgspec.Struct, omit_defaults=True):
-    """What a request brought. `ends[i]` is the session's seq behind element `i` of the new ones."""
-
-    digests: list[str]
-    ends: list[int]
-    elements: list[msgspec.Raw]
-    rest: dict[str, msgspec.Raw] = {}
-
-
-class _Answer(msgspec.Struct, omit_defaults=True):
-    """What the client got: the ids of its calls, all text, and the bytes."""
-
-    calls: list[str]
-    text: str
-    data: str = ""
-
-
-_REQUEST_OF = msgspec.json.Decoder(_Request)
-_ANSWER_OF = msgspec.json.Decoder(_Answer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,11 +74,6 @@ class Ready:
         return name in self.hosted or not self.now.accepts(name)
 
 
-def digest_of(face: Face, element: bytes) -> bytes:
-    """By which an element is known again, however a client writes it."""
-    return hashlib.sha256(face.canonical(element)).digest()[:16]
-
-
 @dataclass(slots=True)
 class Conversation:
     """Use `start`, `open` or `fork`. One thread at a time."""
@@ -107,39 +81,44 @@ class Conversation:
     face: Face
     session: Session
     blobs: Blobs
-    digests: list[bytes] = field(default_factory=list)
-    """Of the client's elements that are in the log, in order."""
-    ends: list[int] = field(default_factory=list)
-    """The session's seq behind each of them."""
-    raws: list[bytes] = field(default_factory=list)
-    """The same elements as last sent; what is equal to the byte needs no digest."""
-    answer: _Answer | None = None
-    """What the client got since its last request: its next one begins with it."""
+    redactor: Redactor = NO_RULES
     is_plain: bool = True
     host_tools: tuple[Tool, ...] = ()
     """What is offered to the model beside the client's tools."""
     used: list[Usage] = field(default_factory=list)
     """One of each answer from upstream."""
-    rest: dict[str, bytes] = field(default_factory=dict)
-    """The top-level fields of the last request, but the elements."""
+    known: Known = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.known = Known(self.face)
 
     @classmethod
     def start(
-        cls, face: Face, log: Log, blobs: Blobs, *, session_id: str, opened: SessionOpened, rules: Rules
+        cls,
+        face: Face,
+        log: Log,
+        blobs: Blobs,
+        *,
+        session_id: str,
+        opened: SessionOpened,
+        rules: Rules,
+        redactor: Redactor,
     ) -> Conversation:
-        return cls(face, Session.start(log, session_id, opened, rules), blobs)
+        return cls(face, Session.start(log, session_id, opened, rules), blobs, redactor)
 
     @classmethod
-    def open(cls, face: Face, log: Log, blobs: Blobs, *, session_id: str, rules: Rules) -> Conversation:
+    def open(
+        cls, face: Face, log: Log, blobs: Blobs, *, session_id: str, rules: Rules, redactor: Redactor
+    ) -> Conversation:
         """One that is in the log, after a restart."""
-        made = cls(face, Session.open(log, session_id, rules), blobs)
+        made = cls(face, Session.open(log, session_id, rules), blobs, redactor)
         made._remember(log.read(session_id))
         return made
 
     def fork(self, kept: int, session_id: str) -> Conversation:
         """This conversation as it was behind its first `kept` elements, to be gone on with: a rewind, an edit, or a
         request that is made again."""
-        log, parent, end = self.session.log, self.session.session_id, self.ends[kept - 1]
+        log, parent, end = self.session.log, self.session.session_id, self.known.ends[kept - 1]
         (last,) = log.read(parent, end - 1, end)
         link = Link(session_id=parent, seq=end, digest=last.digest.hex())
         opened = self.session.state.opened
@@ -147,7 +126,7 @@ class Conversation:
         fact = msgspec.structs.replace(opened, kind="fork", parent=link)
         rules = self.session.rules
         log.append(session_id, end, (Draft(fact=fact, uuid=rules.ids(), at=rules.clock()),))
-        return Conversation.open(self.face, log, self.blobs, session_id=session_id, rules=rules)
+        return Conversation.open(self.face, log, self.blobs, session_id=session_id, rules=rules, redactor=self.redactor)
 
     @property
     def session_id(self) -> str:
@@ -156,19 +135,8 @@ class Conversation:
     def _remember(self, events: Iterable[Event]) -> None:
         for event in events:
             fact = event.fact
-            if isinstance(fact, Observed) and fact.kind == _REQUEST:
-                asked, _ = decode(fact.raw.encode(), _REQUEST_OF)
-                self.digests.extend(bytes.fromhex(digest) for digest in asked.digests)
-                self.ends.extend(asked.ends)
-                self.raws.extend(bytes(raw) for raw in asked.elements)
-                self.rest.update({name: bytes(raw) for name, raw in asked.rest.items()})
-                self.answer = None
-            elif isinstance(fact, Observed) and fact.kind == _ANSWER:
-                self.answer = _ANSWER_OF.decode(fact.raw)
-            elif isinstance(fact, SessionOpened) and fact.kind == "fork" and fact.parent is not None:
-                kept = bisect_right(self.ends, fact.parent.seq)
-                del self.digests[kept:], self.ends[kept:], self.raws[kept:]
-            elif isinstance(fact, ModelReplied) and fact.usage is not None:
+            self.known.remember(event)
+            if isinstance(fact, ModelReplied) and fact.usage is not None:
                 self.used.append(fact.usage)
             elif _is_ours(fact):
                 self.is_plain = False
@@ -177,66 +145,50 @@ class Conversation:
 
     def common(self, call: Call) -> int:
         """How many of the elements of a request are known, from the first on."""
-        known = zip(call.elements[call.lead :], self.raws, self.digests, strict=False)
-        count = 0
-        for element, raw, digest in known:
-            if element != raw and digest_of(self.face, element) != digest:
-                break
-            count += 1
-        return count
+        return self.known.common(call.elements[call.lead :])
 
     def continues(self, call: Call, common: int) -> bool:
-        """Whether a request goes on where this conversation stands: all that was known is there, and the answer that
-        the client got, if it got one, follows."""
-        if common < len(self.digests):
-            return False
-        return self.answer is None or self._answered(call.elements[call.lead + common :]) > 0
-
-    def _answered(self, new: Sequence[bytes]) -> int:
-        """How many elements at the start of `new` are the answer the client got; 0 if they are something else."""
-        count = 0
-        while count < len(new) and self.face.speaker(new[count]) == "assistant":
-            count += 1
-        if self.answer is None or not count:
-            return 0
-        calls = {call_id for element in new[:count] for call_id in self.face.calls(element)}
-        text = _letters("".join(self.face.text(element) for element in new[:count]))
-        known = _letters(self.answer.text)
-        same = calls == set(self.answer.calls) and (bool(calls) or text == known or (bool(text) and text in known))
-        return count if same else 0
+        return self.known.continues(call.elements[call.lead :], common)
 
     def admit(self, call: Call, common: int) -> None:
         """Append what a request brings beyond its `common` elements. `continues` must hold."""
         self._head(call)
-        at = call.lead + common
-        new = call.elements[at:]
-        answered = self._answered(new) if self.answer is not None else 0
+        new = call.elements[call.lead + common :]
+        known = self.known
+        known.raws[:] = call.elements[call.lead :][:common]
+        if new:
+            self._take(call, new, known.answered(new))
+        self._answer_hosted()
+
+    def _take(self, call: Call, new: Sequence[bytes], answered: int) -> None:
+        """Append what new elements say; the first `answered` of them are in the log as the model's own."""
+        known = self.known
         seq = self.session.state.seq + 1  # of what says that they came: it stands before all of them
         ends = [seq] * answered
         facts: list[Fact] = []
+        shown = [self.redactor.json(element) for element in new]
         for first, end in _runs(self.face, new, answered):
-            facts.extend(self.face.facts(new[first:end], self.blobs))
+            said = self.face.facts(shown[first:end], self.blobs)
+            if shown[first:end] != list(new[first:end]):
+                said = (*said, _redaction(seq + len(facts), said))
+            facts.extend(said)
             ends.extend([seq + len(facts)] * (end - first))
-        digests = [digest_of(self.face, element) for element in new]
-        self.raws[:] = call.elements[call.lead :]
-        if new:
-            rest = {name: value for name, value in call.fields.items() if self.rest.get(name) != value}
-            self.rest.update(rest)
-            brought = _Request(
-                digests=[digest.hex() for digest in digests],
-                ends=ends,
-                elements=[msgspec.Raw(element) for element in new],
-                rest={name: msgspec.Raw(value) for name, value in rest.items()},
-            )
-            self._append(Observed(kind=_REQUEST, raw=_text(msgspec.json.encode(brought))), *facts)
-            self.digests.extend(digests)
-            self.ends.extend(ends)
-            self.answer = None
-        self._answer_hosted()
+        fields = {name: value for name, value in call.fields.items() if name not in _ELEMENTS}
+        rest = {name: value for name, value in fields.items() if known.rest.get(name) != value}
+        brought = Request(
+            digests=[known.digest(element).hex() for element in new],
+            ends=ends,
+            elements=[msgspec.Raw(element) for element in shown],
+            rest={name: msgspec.Raw(self.redactor.json(value)) for name, value in rest.items()},
+        )
+        self._append(request_fact(brought), *facts)
+        known.take(brought, new)
+        known.rest.update(rest)
 
     def _head(self, call: Call) -> None:
         """The client's own system text and tools, with the host's behind them: a new epoch if they changed."""
         sections, tools = self.face.head(call)
+        sections = tuple(msgspec.structs.replace(one, text=self.redactor.text(one.text)) for one in sections)
         names = {tool.name for tool in tools}
         # A client's own tool of such a name stays the client's.
         own = tuple(tool for tool in HOST_TOOLS if tool.name not in names) if call.has_tools else ()
@@ -306,9 +258,8 @@ class Conversation:
 
     def done(self, calls: Sequence[str], text: str, data: bytes) -> None:
         """The client has its answer: the ids of its calls, all its text, its bytes."""
-        self.answer = _Answer(calls=list(calls), text=text)
-        kept = _Answer(calls=list(calls), text=text, data=_text(data))
-        self._append(Observed(kind=_ANSWER, raw=_text(msgspec.json.encode(kept))))
+        self.known.answer = Answer(calls=list(calls), text=text)
+        self._append(answer_fact(Answer(calls=list(calls), text=text, data=data.decode("utf-8", "backslashreplace"))))
 
     def _answer_hosted(self, now: Surface | None = None) -> None:
         """Answer the open calls that are the host's; a handoff is heard last, when its siblings are settled."""
@@ -366,6 +317,20 @@ def _is_ours(fact: Fact) -> bool:
             return False
 
 
+def _redaction(before: int, said: Sequence[Fact]) -> BlockReplaced:
+    """Names what was replaced in these facts, the first of which gets the seq after `before`."""
+    return BlockReplaced(
+        how="redact",
+        targets=tuple(
+            Replacement(seq=before + place, index=index, block=block)
+            for place, fact in enumerate(said, 1)
+            if isinstance(fact, UserSaid | HostSaid | ToolReturned | ModelReplied)
+            for index, block in enumerate(fact.blocks)
+            if "[redacted " in getattr(block, "text", "") or "[redacted " in getattr(block, "arguments", "")
+        ),
+    )
+
+
 def _runs(face: Face, new: Sequence[bytes], start: int) -> Iterable[tuple[int, int]]:
     """Neighbouring elements that are read together: those of one answer, or one of anybody else."""
     first = start
@@ -376,11 +341,3 @@ def _runs(face: Face, new: Sequence[bytes], start: int) -> Iterable[tuple[int, i
                 end += 1
         yield first, end
         first = end
-
-
-def _letters(text: str) -> str:
-    return "".join(text.split())
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "backslashreplace")

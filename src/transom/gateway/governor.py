@@ -16,7 +16,7 @@ from uuid import UUID, uuid5
 
 from transom.core.budget import limits
 from transom.core.canon import FORMAT
-from transom.core.event import SessionOpened
+from transom.core.event import Draft, Fact, Observed, SessionOpened
 from transom.core.overlay import prompt_tokens
 from transom.core.policy import Policy
 from transom.core.pricing import PriceTable, find_price, usage_cost
@@ -24,6 +24,7 @@ from transom.errors import KernelError, UsageError
 from transom.gateway.conversation import Conversation, Ready
 from transom.gateway.face import Call, Face
 from transom.gateway.identity import Identity
+from transom.gateway.redaction import Redactor
 from transom.ports import Blobs, Counter, Log
 from transom.session import Rules
 
@@ -73,13 +74,14 @@ class Governor:
         policy: Policy,
         prices: PriceTable,
         context_limit: int,
+        redactor: Redactor,
         clock: Callable[[], int],
         ids: Callable[[], str],
     ) -> None:
         """`context_limit` 0: what the price table says of the client's model."""
         self._log, self._blobs, self._counter = log, blobs, counter
         self._policy, self._prices, self._context_limit = policy, prices, context_limit
-        self._clock, self._ids = clock, ids
+        self._redactor, self._clock, self._ids = redactor, clock, ids
         self._held: OrderedDict[str, _Histories] = OrderedDict()
 
     def begin(self, face: Face, call: Call, identity: Identity) -> Turn:
@@ -140,15 +142,38 @@ class Governor:
             count = 0
             while self._log.sessions(_session_id(identity.key, count)):
                 count += 1
-            newest = [_session_id(identity.key, number) for number in range(max(0, count - _LOOKED_AT), count)]
-            found = _Histories(
-                count, [Conversation.open(face, self._log, self._blobs, session_id=one, rules=rules) for one in newest]
-            )
+            newest = range(max(0, count - _LOOKED_AT), count)
+            found = _Histories(count, [self._opened(face, _session_id(identity.key, one), rules) for one in newest])
             self._held[identity.key] = found
         self._held.move_to_end(identity.key)
         while sum(len(known.open) for known in self._held.values()) > _HELD and len(self._held) > 1:
             self._held.popitem(last=False)
         return found
+
+    def _opened(self, face: Face, session_id: str, rules: Rules) -> Conversation:
+        return Conversation.open(
+            face, self._log, self._blobs, session_id=session_id, rules=rules, redactor=self._redactor
+        )
+
+    def aside(self, face: Face, identity: Identity, body: bytes, status: int, data: bytes) -> None:
+        """Keep a request beside the main loop and its answer, in a session of their own that nothing governs."""
+        session_id = _session_id(identity.key, -1)
+        row = next(iter(self._log.sessions(session_id)), None)
+        opened = SessionOpened(
+            format=FORMAT,
+            agent=identity.client or "gateway",
+            provider=face.name,
+            title="beside the main loop",
+            counter=self._counter.name,
+        )
+        asked = self._redactor.json(body).decode("utf-8", "backslashreplace")
+        answered = self._redactor.text(data.decode("utf-8", "backslashreplace"))
+        facts: list[Fact] = [] if row else [opened]
+        facts.append(Observed(kind=f"{identity.kind}_request", raw=asked))
+        facts.append(Observed(kind=f"{identity.kind}_answer", raw=f"{status} {answered}"))
+        now = self._clock()
+        drafts = [Draft(fact=fact, uuid=self._ids(), at=now) for fact in facts]
+        self._log.append(session_id, row.head.seq if row else 0, drafts)
 
     def _start(self, face: Face, call: Call, identity: Identity, rules: Rules, session_id: str) -> Conversation:
         opened = SessionOpened(
@@ -162,7 +187,15 @@ class Governor:
             context_limit=rules.bounds.context_limit,
             title=identity.kind if identity.kind != "main" else "",
         )
-        return Conversation.start(face, self._log, self._blobs, session_id=session_id, opened=opened, rules=rules)
+        return Conversation.start(
+            face,
+            self._log,
+            self._blobs,
+            session_id=session_id,
+            opened=opened,
+            rules=rules,
+            redactor=self._redactor,
+        )
 
     def _rules(self, face: Face, call: Call) -> Rules:
         limit = self._context_limit or self._window_of(call.model)

@@ -21,6 +21,7 @@ from transom.gateway.face_anthropic import AnthropicFace
 from transom.gateway.face_openai_chat import OpenAIChatFace
 from transom.gateway.face_openai_responses import OpenAIResponsesFace
 from transom.gateway.governor import Governor
+from transom.gateway.redaction import NO_RULES, Redactor
 from transom.gateway.upstream import Upstream
 from transom.ports import Blobs
 
@@ -40,6 +41,7 @@ class Plan:
     context_limit: int = 0
     host: str = "127.0.0.1"
     token: str = ""
+    redactor: Redactor = NO_RULES
 
 
 def gateway(plan: Plan) -> web.Application:
@@ -58,6 +60,7 @@ def gateway(plan: Plan) -> web.Application:
             policy=plan.policy,
             prices=compose.prices(),
             context_limit=plan.context_limit,
+            redactor=plan.redactor,
             clock=lambda: time_ns() // 1_000_000,
             ids=lambda: str(uuid4()),
         )

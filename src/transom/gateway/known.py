@@ -1,0 +1,124 @@
+"""What is known of a client's history: its elements by digest, and the answer it got since its last request.
+
+Two facts of kind `Observed` keep it in the log: `client_request` (new elements, as they came, and the rest of the
+request) stands before what the elements say, `client_answer` behind the last answer from upstream. After a restart, and
+in a fork, they say how far a client's list is known.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from transom.core.event import Event, Observed, SessionOpened
+from transom.gateway.face import Face
+from transom.importers.mending import decode
+
+__all__ = ["Answer", "Known", "Request", "answer_fact", "request_fact"]
+
+_REQUEST, _ANSWER = "client_request", "client_answer"
+
+
+class Request(msgspec.Struct, omit_defaults=True):
+    """What a request brought. `ends[i]` is the session's seq behind element `i` of the new ones, `rest` the top-level
+    fields that changed."""
+
+    digests: list[str]
+    ends: list[int]
+    elements: list[msgspec.Raw]
+    rest: dict[str, msgspec.Raw] = {}
+
+
+class Answer(msgspec.Struct, omit_defaults=True):
+    """What the client got: the ids of its calls, all text, and the bytes."""
+
+    calls: list[str]
+    text: str
+    data: str = ""
+
+
+_REQUEST_OF = msgspec.json.Decoder(Request)
+_ANSWER_OF = msgspec.json.Decoder(Answer)
+
+
+def request_fact(brought: Request) -> Observed:
+    return Observed(kind=_REQUEST, raw=msgspec.json.encode(brought).decode("utf-8", "backslashreplace"))
+
+
+def answer_fact(got: Answer) -> Observed:
+    return Observed(kind=_ANSWER, raw=msgspec.json.encode(got).decode())
+
+
+@dataclass(slots=True)
+class Known:
+    """`digests`, `ends` and `raws` belong together, one of each element behind the head."""
+
+    face: Face
+    digests: list[bytes] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    """The session's seq behind each element."""
+    raws: list[bytes] = field(default_factory=list)
+    """As last sent; what is equal to the byte needs no digest."""
+    answer: Answer | None = None
+    """What the client got since its last request: its next one begins with it."""
+    rest: dict[str, bytes] = field(default_factory=dict)
+    """The top-level fields of the last request, but the elements."""
+
+    def remember(self, event: Event) -> None:
+        """Take in an event of the log."""
+        fact = event.fact
+        if isinstance(fact, Observed) and fact.kind == _REQUEST:
+            asked, _ = decode(fact.raw.encode("utf-8", "replace"), _REQUEST_OF)
+            self.take(asked, [bytes(raw) for raw in asked.elements])
+            self.rest.update({name: bytes(raw) for name, raw in asked.rest.items()})
+        elif isinstance(fact, Observed) and fact.kind == _ANSWER:
+            self.answer = _ANSWER_OF.decode(fact.raw)
+        elif isinstance(fact, SessionOpened) and fact.kind == "fork" and fact.parent is not None:
+            kept = bisect_right(self.ends, fact.parent.seq)
+            del self.digests[kept:], self.ends[kept:], self.raws[kept:]
+
+    def take(self, asked: Request, raws: Sequence[bytes]) -> None:
+        """The elements of a request are known from now on, and the answer before them is a part of them."""
+        self.digests.extend(bytes.fromhex(digest) for digest in asked.digests)
+        self.ends.extend(asked.ends)
+        self.raws.extend(raws)
+        self.answer = None
+
+    def digest(self, element: bytes) -> bytes:
+        """By which an element is known again, however a client writes it."""
+        return hashlib.sha256(self.face.canonical(element)).digest()[:16]
+
+    def common(self, elements: Sequence[bytes]) -> int:
+        """How many elements are known, from the first on."""
+        count = 0
+        for element, raw, digest in zip(elements, self.raws, self.digests, strict=False):
+            if element != raw and self.digest(element) != digest:
+                break
+            count += 1
+        return count
+
+    def continues(self, elements: Sequence[bytes], common: int) -> bool:
+        """Whether a list goes on where the known one ends: all of it is there, and the answer the client got, if it got
+        one, follows."""
+        return common == len(self.digests) and (self.answer is None or self.answered(elements[common:]) > 0)
+
+    def answered(self, new: Sequence[bytes]) -> int:
+        """How many elements at the start of `new` are the answer the client got; 0 if they are something else."""
+        count = 0
+        while count < len(new) and self.face.speaker(new[count]) == "assistant":
+            count += 1
+        if self.answer is None or not count:
+            return 0
+        calls = {call_id for element in new[:count] for call_id in self.face.calls(element)}
+        text = _letters("".join(self.face.text(element) for element in new[:count]))
+        got = _letters(self.answer.text)
+        is_same = calls == set(self.answer.calls) and (bool(calls) or text == got or (bool(text) and text in got))
+        return count if is_same else 0
+
+
+def _letters(text: str) -> str:
+    return "".join(text.split())
