@@ -449,3 +449,41 @@ def test_a_client_s_own_compaction_is_passed_on_whole_and_named(api: str, serve:
         client.step()
         assert model.asked[-1][2] == body
     assert client.status[-1] == "compaction"
+
+
+def test_a_client_that_names_the_answer_it_continues_sends_only_what_is_new(
+    api: str, plan: Plan, serve: Callable[..., str]
+) -> None:
+    if api != "openai_responses":
+        pytest.skip("only this API has it")
+    reader = Reader(20)
+    with ModelServer(reader) as model:
+        client = Client(api, serve(model), reader.run)
+        client.say("Read it all. You must never touch README.")
+        continued: dict[str, Any] = {}
+        while True:
+            answer = client.ask(json.dumps(json.loads(client.body()) | continued).encode())
+            calls = [one for one in answer["output"] if one["type"] == "function_call"]
+            if not calls:
+                break
+            results = [(one["call_id"], reader.run("read", json.loads(one["arguments"]))) for one in calls]
+            new = [{"type": "function_call_output", "call_id": one, "output": text} for one, text in results]
+            continued = {"previous_response_id": answer["id"], "input": new}
+    assert reader.done == 20
+    assert set(client.status) == {"plain", "governed"}
+    assert len(facts(plan, WindowOpened)) >= 2
+    assert "model" in {one.cause for one in facts(plan, WindowOpened)}
+    for status, body in zip(client.status, model.bodies, strict=False):
+        assert ("previous_response_id" in body) == (status == "plain" and body is not model.bodies[0])
+
+
+def test_an_answer_that_nobody_knows_is_continued_ungoverned(api: str, serve: Callable[..., str]) -> None:
+    if api != "openai_responses":
+        pytest.skip("only this API has it")
+    with ModelServer(lambda _: ["Done."]) as model:
+        client = Client(api, serve(model), lambda *_: "")
+        client.say("Go.")
+        body = json.loads(client.body()) | {"previous_response_id": "resp_of_another"}
+        client.ask(json.dumps(body).encode())
+        assert json.loads(model.asked[0][2]) == body
+    assert client.status[0].startswith("failed-open; UsageError: it continues a response")

@@ -160,6 +160,12 @@ class Conversation:
             self._take(call, new, known.answered(new))
         self._answer_hosted()
 
+    def extend(self, call: Call) -> None:
+        """Append a request that names the answer it continues and brings only what is new."""
+        self._head(call)
+        self._take(call, call.elements[call.lead :], 0)
+        self._answer_hosted()
+
     def _take(self, call: Call, new: Sequence[bytes], answered: int) -> None:
         """Append what new elements say; the first `answered` of them are in the log as the model's own."""
         known = self.known

@@ -165,6 +165,7 @@ class Exchange:
     async def _settles(self, reply: Reply) -> bool:
         """Append an answer; whether the client has to see more."""
         turn = self.turn
+        turn.response_id = turn.response_id or reply.response_id
         turn.text.extend(block.text for block in reply.blocks if isinstance(block, Text))
         calls = [block for block in reply.blocks if isinstance(block, ToolCall)]
         turn.calls.extend(call.call_id for call in calls if not turn.ready.takes(call.name))
@@ -205,7 +206,7 @@ class Exchange:
         rest = self._splice.end()
         turn = self.turn
         data = b"".join((*self._sent, rest))
-        await self._kept(lambda: turn.conversation.done(turn.calls, "".join(turn.text), data))
+        await self._kept(lambda: self.server.governor.done(turn, data))
         if self._response is None and not turn.call.is_streamed:
             response = web.Response(status=200, body=rest)
             response.headers.extend(self._shown(headers))

@@ -49,6 +49,8 @@ class Turn:
     """Requests that went upstream for it."""
     calls: list[str] = field(default_factory=list)
     text: list[str] = field(default_factory=list)
+    response_id: str = ""
+    """Of the first answer from upstream: the one the client sees."""
 
 
 @dataclass(slots=True)
@@ -83,11 +85,14 @@ class Governor:
         self._policy, self._prices, self._context_limit = policy, prices, context_limit
         self._redactor, self._clock, self._ids = redactor, clock, ids
         self._held: OrderedDict[str, _Histories] = OrderedDict()
+        self._answered: OrderedDict[str, Conversation] = OrderedDict()
 
     def begin(self, face: Face, call: Call, identity: Identity) -> Turn:
         """The conversation that a request continues, with what is new in it, ready for upstream. Raises `UsageError`
         for a model whose window is not known, and what deciding raises."""
         rules = self._rules(face, call)
+        if call.previous:
+            return self._continued(call)
         known = self._known(face, identity, rules)
         best = max(known.open, key=lambda one: (one.common(call), one.session.state.seq), default=None)
         common = best.common(call) if best is not None else 0
@@ -101,6 +106,22 @@ class Governor:
             best.rebound(rules)
         best.admit(call, common)
         return Turn(best, call, best.ready(call))
+
+    def _continued(self, call: Call) -> Turn:
+        """Where the server keeps the history: the conversation whose newest answer is named."""
+        found = self._answered.pop(call.previous, None)
+        if found is None or found.known.answer is None:
+            raise UsageError("it continues a response that was not the newest of any history here")
+        found.extend(call)
+        return Turn(found, call, found.ready(call))
+
+    def done(self, turn: Turn, data: bytes) -> None:
+        """The client has its answer. `Turn.response_id` may be named by its next request."""
+        turn.conversation.done(turn.calls, "".join(turn.text), data)
+        if turn.response_id:
+            self._answered[turn.response_id] = turn.conversation
+            while len(self._answered) > _HELD:
+                self._answered.popitem(last=False)
 
     def again(self, turn: Turn) -> None:
         """Another request for the same turn: after the host's own calls, or an overflow."""

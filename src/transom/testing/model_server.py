@@ -48,6 +48,8 @@ class ModelServer:
         self.faults: list[tuple[int, bytes]] = []
         """(status, body) for the next requests instead of an answer; status 0: the connection is cut after the body."""
         self._made = 0
+        self._sizes: dict[str, int] = {}
+        """Tokens of the history behind each response, for requests that name one."""
         self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
@@ -108,7 +110,7 @@ class ModelServer:
 
     def _answer(self, handler: BaseHTTPRequestHandler, body: bytes) -> None:
         asked = json.loads(body)
-        tokens = len(body) // 4
+        tokens = len(body) // 4 + self._sizes.get(asked.get("previous_response_id", ""), 0)
         path = handler.path.partition("?")[0]
         if self._window and tokens > self._window:
             self._give(handler, 400, _too_long(path, tokens, self._window))
@@ -117,6 +119,7 @@ class ModelServer:
         with self._lock:
             self._made += 1
             number = self._made
+            self._sizes[f"resp_{number}"] = tokens + 9
         write = {"/v1/messages": _anthropic, "/v1/chat/completions": _chat, "/v1/responses": _responses}[path]
         whole, events = write(number, said, tokens)
         if asked.get("stream"):
