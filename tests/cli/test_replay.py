@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from transom.cli.terms import parse_tokens
+from transom.cli.terms import ARMS, parse_tokens
 from transom.core.policy import PRESETS
 from transom.errors import UsageError
 
@@ -88,7 +88,7 @@ def test_figures_traces_and_the_page_are_written_whole(run: Run, session_file: P
     )
     assert done.code == 0, done.err
     results = json.loads((tmp_path / "a.json").read_text())
-    assert [one["arm"] for one in results] == ["raw", "fifo", "mask", "gssc", "rollover"]
+    assert [one["arm"] for one in results] == [*ARMS]
     assert set(FIGURES) <= set(results[0])
     for one in results:
         assert one["unpaired_calls"] == one["undeclared_misses"] == 0
@@ -174,7 +174,7 @@ def test_a_policy_file_is_an_arm_of_its_own(run: Run, session_file: Path, tmp_pa
         'name = "tight"\nwhen = "watermark"\nhow = "mask"\nwatermark = 0.3\nlow_water = 0.2\n'
     )
     done = run("replay", session_file, "--policy", "tight.toml", "--context-limit", "32k", "--json", "-")
-    assert [one["arm"] for one in json.loads(done.out)] == [*("raw", "fifo", "mask", "gssc", "rollover"), "tight"]
+    assert [one["arm"] for one in json.loads(done.out)] == [*ARMS, "tight"]
 
 
 @pytest.mark.parametrize(
@@ -188,6 +188,8 @@ def test_a_policy_file_is_an_arm_of_its_own(run: Run, session_file: Path, tmp_pa
         ('name = "x"\nwatermark = 0.4\nlow_water = 0.5', "low_water: 0.5 must be below the watermark"),
         ('name = "x"\nkeep_steps = -1', "keep_steps: cannot be negative"),
         ('name = "x"\nhow = "recorded"', "how: 'recorded' is what the recording did"),
+        ('name = "x"\nwhen = "cost"\nhow = "mask"', "when: 'cost' opens windows, so how is 'rollover'"),
+        ('name = "x"\nhow = "offload"', "offload_above: how = 'offload' needs it"),
         ('name = "x"\ncolour = "blue"', "unknown field `colour`"),
     ],
 )
@@ -215,7 +217,6 @@ def test_a_policy_file_that_is_none_is_named_with_its_field(
         (("--json", "no/such/folder/a.json"), "the folder no/such/folder is not there"),
         (("--html", "."), "is a folder; name a file"),
         (("--session", "nobody"), "no session is called 'nobody'"),
-        (("--trace", "t.json", "--arms", "fifo"), "add raw to --arms"),
         (("--policy", "absent.toml"), "absent.toml: cannot be read as a policy"),
         (("--colour",), "--colour"),
     ],

@@ -41,8 +41,8 @@ from transom.lab.trace import trace_of, write_trace
 from transom.ports import Log
 from transom.testing.builders import COUNTER, call, result, text, thought
 
-ARMS = ("recorded", "raw", "fifo", "mask", "gssc", "rollover")
-GOVERNED = ("fifo", "mask", "gssc", "rollover")
+ARMS = ("recorded", "raw", "fifo", "mask", "gssc", "rollover", "rollover-cost")
+GOVERNED = ("fifo", "mask", "gssc", "rollover", "rollover-cost")
 SHA = "9f86d081884c7d65"
 
 
@@ -125,14 +125,13 @@ def test_our_count_of_the_prompts_is_near_the_reported_one(sample: tuple[MemoryL
 
 
 def test_the_cost_of_the_ungoverned_arm_follows_from_its_trace() -> None:
-    bounds = limits(1_000_000)
     facts: list[Fact] = [UserSaid(blocks=(text("Build it. " * 900),))]
     for number in range(60):
         facts += step(
             number, '{"command":"make"}', f"object {number} compiled without a word\n" * (number % 7 * 20 + 1)
         )
     found = replayed(story(facts), limit=1_000_000)
-    trace = trace_of(found, bounds.hard)
+    trace = trace_of(found)
     raw = next(arm for arm in trace.arms if arm.arm == "raw")
     assert raw.schedule == (1,)
     recomputed = sum(
@@ -147,7 +146,7 @@ def test_the_cost_of_the_ungoverned_arm_follows_from_its_trace() -> None:
 
 def test_a_trace_is_written_in_the_letters_of_the_cost_model(sample: tuple[MemoryLog, str], tmp_path: Path) -> None:
     found = replayed(*sample, limit=64_000)
-    write_trace(tmp_path / "trace.json", [found], limits(64_000).hard)
+    write_trace(tmp_path / "trace.json", [found])
     (session,) = json.loads((tmp_path / "trace.json").read_bytes())
     assert {"P", "a", "o", "seen", "gap"} <= session["trace"].keys()
     assert {"r", "w", "k", "rho", "limit"} <= session["parameters"].keys()

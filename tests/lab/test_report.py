@@ -16,7 +16,7 @@ from transom.testing.replays import replay, run
 FIELDS = [
     "session format arm model events steps input_tokens cached_tokens output_tokens side_tokens cost_usd peak_tokens",
     "mean_tokens boundaries misses undeclared_misses prefix_kept handle_recall constraints_verbatim unpaired_calls",
-    "counter_error recorded modelled seconds context_limit refused",
+    "counter_error recorded modelled seconds context_limit regret refused",
 ]
 
 
@@ -50,8 +50,8 @@ def test_eighty_columns_show_whole_figures_of_what_matters_most() -> None:
     assert "75/24/1 %" in text
 
 
-def test_a_hundred_and_sixty_columns_show_causes_and_reasons() -> None:
-    text = printed(replay(), 160)
+def test_a_wide_terminal_shows_causes_and_reasons() -> None:
+    text = printed(replay(), 180)
     assert "hard-limit 2" in text
     assert "initial 1, reset:rollover 2" in text
     assert "6/6" in text

@@ -41,6 +41,10 @@ def _check(policy: Policy, file: Path) -> None:
         raise BadInput(f"{file}: name: {policy.name!r} is a policy of Transom; choose another name")
     if policy.how == "recorded":
         raise BadInput(f"{file}: how: 'recorded' is what the recording did; name the arm `recorded` with --arms")
+    if policy.when == "cost" and policy.how != "rollover":
+        raise BadInput(f"{file}: when: 'cost' opens windows, so how is 'rollover', not {policy.how!r}")
+    if policy.how == "offload" and not policy.offload_above:
+        raise BadInput(f"{file}: offload_above: how = 'offload' needs it: results of more tokens are large")
     for field in ("watermark", "low_water", "min_gain", "seed", "history"):
         share = getattr(policy, field)
         if not 0 <= share <= 1:

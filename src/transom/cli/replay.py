@@ -51,8 +51,8 @@ _Every = Annotated[
 _Arms = Annotated[
     str,
     Parameter(
-        help="Policies, with commas between: raw, fifo, mask, gssc, rollover, recorded. Without it all of them, "
-        "`recorded` where the recording was compacted."
+        help="Policies, with commas between: raw, fifo, mask, gssc, rollover, rollover-cost, recorded. Without it all "
+        "of them, `recorded` where the recording was compacted."
     ),
 ]
 _Limit = Annotated[
@@ -135,8 +135,6 @@ def replay(
         check_target(option, path)
     _check_extras(html)
     policies = arms_of(arms, policy)
-    if trace and "raw" not in {one.name for one in policies}:
-        raise UsageError("--trace describes the ungoverned session: add raw to --arms")
     wanted = _Wanted(
         policies=policies,
         adds_recorded=not arms,
@@ -203,7 +201,7 @@ def _replay_one(script: Script, wanted: _Wanted, done: _Done, progress: Progress
     if wanted.has_trace:
         from transom.lab.trace import trace_of
 
-        done.traces.append(trace_of(replayed, bounds.hard))
+        done.traces.append(trace_of(replayed))
 
 
 def _first_words(script: Script) -> str:

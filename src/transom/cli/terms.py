@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ARMS", "Market", "Terms", "arms_of", "market", "parse_tokens", "terms_of"]
 
-ARMS = ("raw", "fifo", "mask", "gssc", "rollover")
+ARMS = ("raw", "fifo", "mask", "gssc", "rollover", "rollover-cost")
 
 _USUAL_LIMIT = 200_000
 """Where nothing says more: the window of the Claude models that most recordings at hand come from."""

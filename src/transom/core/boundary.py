@@ -152,8 +152,8 @@ class _Desk:
             self.add(self.update.said)
 
     def offload(self) -> None:
-        above = self.policy.offload_above
-        if above and self.policy.how != "offload":
+        above = self.policy.admits_below
+        if above:
             fresh = [item for item in self.items[self.state.window.sent :] if item.role in ("tool", "host")]
             self.replace("offload", [found for item in fresh for found in gssc.offload(item, above, self.measure)])
 

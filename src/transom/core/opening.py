@@ -8,17 +8,17 @@ not show are said again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from transom.core import gssc
-from transom.core.block import Text
+from transom.core.block import Measure, Text
 from transom.core.budget import Limits, require
-from transom.core.epochs import Update
+from transom.core.epochs import Update, updated
 from transom.core.event import Replacement, Seed, WindowCause
 from transom.core.handoff import seed
 from transom.core.overlay import Overlay, Plan
 from transom.core.policy import Policy
-from transom.core.state import NOTHING, Item, State, add_counts
+from transom.core.state import NOTHING, Item, State, add_counts, counts_of
 from transom.core.surface import NEW_CONTEXT
 
 __all__ = ["Opening"]
@@ -39,9 +39,15 @@ class Opening:
         self._window = window
         self._update = update
 
+    @classmethod
+    def now(cls, state: State, policy: Policy, bounds: Limits, measure: Callable[[str], Measure]) -> Opening:
+        """For looking only: as a boundary that has decided nothing yet and was told of no change."""
+        window = Overlay(state, bounds, measure, 0)
+        return cls(state, policy, bounds, window, updated(state.head, state.window.known, (), measure))
+
     def must_fit(self, more: int = 0) -> bool:
-        """At the hard limit even what the model has not seen is cut, and the minimum gain is not asked for; nor is it where
-        the provider says that its window is smaller."""
+        """At the hard limit even what the model has not seen is cut, and the minimum gain is not asked for; nor is it
+        where the provider says that its window is smaller."""
         return self._state.is_overflowed or self._window.tokens + more >= self._bounds.hard
 
     def first_new(self) -> int:
@@ -98,6 +104,13 @@ class Opening:
             made = plan(start, 0.0)
         self._protect(first, made)
         return made, taken
+
+    def seed_tokens(self) -> int:
+        """Of the seed that a window by code would start with here, whether or not it should."""
+        kept = self._state.window.items[self.first_new() :]
+        shown = frozenset(item.seq for item in (*self.first_message(), *kept))
+        counts = counts_of(block for one in self._seed(shown, self._policy.seed) for block in one.blocks)
+        return self._state.calibration.estimate(counts, 0)
 
     def first_message(self) -> list[Item]:
         """The first wire message whole, so that its bytes stay cached; only the user's own words of it if injected text

@@ -54,6 +54,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     seed: float = Quotas().seed
     history: float = Quotas().history
 
+    @property
+    def admits_below(self) -> int:
+        """Results of more tokens are offloaded at admission; 0: none."""
+        return 0 if self.how == "offload" else self.offload_above
+
 
 PRESETS: dict[str, Policy] = {
     policy.name: policy

@@ -28,6 +28,7 @@ from transom.core.event import (
     UserSaid,
     WindowOpened,
 )
+from transom.core.opening import Opening
 from transom.core.policy import Policy
 from transom.core.state import NOTHING, Item, add_counts, counts_of
 from transom.core.wire import Dialect
@@ -85,6 +86,8 @@ class Arm:
     events: int = 0
     pinned: int = 0
     """Tokens of head and first message: `P` of the cost model."""
+    seeds: list[int] = field(default_factory=list)
+    """Per step, tokens of the seed of a window that had opened there, if that was asked for: `s`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +99,8 @@ class Setting:
     dialect: Dialect
     tariff: Tariff | None = None
     """What is paid; without it nothing is done because it is cheaper."""
+    measures_seeds: bool = False
+    """An arm that never opens a window notes at each step what the seed of one would be."""
 
 
 def drive(script: Script, policy: Policy, setting: Setting, log: Log) -> Iterator[Arm]:
@@ -121,6 +126,7 @@ class _Run:
         self.arm = Arm(policy=policy)
         self.is_recorded = policy.how == "recorded"
         self.counter = setting.counter
+        self.measures_seeds = setting.measures_seeds and policy.when == "never" and not self.is_recorded
         self._now = script.events[0].at
         ids = count(1)
         rules = Rules(
@@ -193,6 +199,10 @@ class _Run:
             self._window_opened(made[-1])
         opened, self.opened = [*self.opened, *made], []
         self._check_words()
+        if self.measures_seeds:
+            rules = self.session.rules
+            opening = Opening.now(self.session.state, rules.policy, rules.bounds, rules.counter.measure)
+            self.arm.seeds.append(opening.seed_tokens())
         self.aside = 0
         recalls = self._handles(reply.seq)
         prepared = self.session.request()

@@ -91,6 +91,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     context_limit: int = 0
     """Under which the arm ran, in tokens."""
+    regret: float | None = None
+    """Cost over that of the cheapest schedule of windows for the session as it was recorded, output left out."""
     refused: str = ""
     """Why the arm could not be replayed to its end, with the numbers; the figures then end at that step."""
 
@@ -135,7 +137,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 def totals(results: Iterable[Result]) -> tuple[Result, ...]:
     """One result per arm, in order of appearance, over all sessions: sums, the highest peak, means weighted by steps.
     `session` counts the sessions. A cost is null if one of its parts is; `recorded` sums what is known; the counter's
-    error is the median size of the sessions' errors."""
+    error is the median size of the sessions' errors, and the regret their median."""
     by_arm: dict[str, list[Result]] = {}
     for result in results:
         by_arm.setdefault(result.arm, []).append(result)
@@ -187,6 +189,7 @@ def _total(arm: str, parts: list[Result]) -> Result:
         ),
         unpaired_calls=sum(part.unpaired_calls for part in parts),
         counter_error=_median_size(part.counter_error for part in parts),
+        regret=_median_size(part.regret for part in parts),
         recorded=_recorded([part.recorded for part in parts]),
         modelled=tuple(dict.fromkeys(words for part in parts for words in part.modelled)),
         seconds=sum(part.seconds for part in parts),

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from time import perf_counter
 
+import msgspec
+
+from transom.core.costrule import tariff_of
+from transom.core.economics import regret
 from transom.core.policy import Policy
 from transom.core.pricing import Price
 from transom.lab.arms import Arm, Setting, drive
 from transom.lab.figures import Run
 from transom.lab.metrics import run_of
+from transom.lab.regret import Yardstick, measuring, spent, yardstick
 from transom.lab.script import Script, script_of
 from transom.ports import Log
 
@@ -25,12 +30,14 @@ _EVERY = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """One session under all its arms. `arms` stand in the order of `runs`."""
+    """One session under all its arms. `arms` stand in the order of `runs`; `yardsticks` by the size above which results
+    are offloaded at admission (0: none are), one for each that an arm has."""
 
     script: Script
     price: Price
     runs: tuple[Run, ...]
     arms: tuple[Arm, ...]
+    yardsticks: Mapping[int, Yardstick]
 
 
 def replay_session(
@@ -61,14 +68,33 @@ def replay_script(
     progress: Progress | None = None,
 ) -> Replayed:
     """Replay a session that was read already, by a caller whose limit or price depends on what is in it."""
-    runs, arms = [], []
-    for policy in policies:
-        started = perf_counter()
+    setting = replace(setting, tariff=tariff_of(price), measures_seeds=True)
+
+    def driven(policy: Policy) -> Arm:
         arm = Arm(policy=policy)
         for number, arm in enumerate(drive(script, policy, setting, scratch())):  # noqa: B007 - the last one
             if progress and number % _EVERY == 0:
                 progress(policy.name, number, script.steps)
+        return arm
+
+    runs, arms = [], []
+    for policy in policies:
+        started = perf_counter()
+        arms.append(driven(policy))
         seconds = perf_counter() - started
-        runs.append(run_of(script, arm, price, context_limit=setting.bounds.context_limit, seconds=seconds))
-        arms.append(arm)
-    return Replayed(script=script, price=price, runs=tuple(runs), arms=tuple(arms))
+        runs.append(run_of(script, arms[-1], price, context_limit=setting.bounds.context_limit, seconds=seconds))
+    shown = {arm.policy.admits_below: arm for arm in arms if arm.seeds}
+    yardsticks = {
+        above: yardstick(script, shown.get(above) or driven(measuring(above)), price, setting.bounds.hard)
+        for above in sorted({0, *(policy.admits_below for policy in policies)})
+    }
+    measured = (_measured(run, arm, yardsticks[0], price) for run, arm in zip(runs, arms, strict=True))
+    return Replayed(script=script, price=price, runs=tuple(measured), arms=tuple(arms), yardsticks=yardsticks)
+
+
+def _measured(run: Run, arm: Arm, by: Yardstick, price: Price) -> Run:
+    """With its regret, if it went to its end and there is an optimum."""
+    if by.best is None or arm.refused:
+        return run
+    result = msgspec.structs.replace(run.result, regret=regret(spent(arm, price), by.best))
+    return msgspec.structs.replace(run, result=result)

@@ -53,15 +53,16 @@ COLUMNS = (
     Column(name="arm", is_number=False),
     Column(name="input", rank=1),
     Column(name="cached", rank=5),
-    Column(name="output", rank=8),
+    Column(name="output", rank=9),
     Column(name="cost"),
     Column(name="vs recorded", rank=4),
+    Column(name="vs optimum", rank=6),
     Column(name="peak", rank=2),
-    Column(name="mean", rank=9),
-    Column(name="boundaries", rank=7, is_number=False, folds=True),
-    Column(name="misses", rank=10, is_number=False, folds=True),
+    Column(name="mean", rank=10),
+    Column(name="boundaries", rank=8, is_number=False, folds=True),
+    Column(name="misses", rank=11, is_number=False, folds=True),
     Column(name="seen/recall/lost", rank=3),
-    Column(name="constraints", rank=6),
+    Column(name="constraints", rank=7),
 )
 """`seen/recall/lost` are shares of the handles used: in the window, one recall away, gone."""
 
@@ -158,6 +159,7 @@ def row(results: Sequence[Result]) -> tuple[str, ...]:
         tokens(total.output_tokens),
         dollars(total.cost_usd),
         _NOTHING if ratio is None else f"{(ratio - 1) * 100:+,.0f} %",
+        _NOTHING if total.regret is None else f"{total.regret:.2f} ×",
         tokens(total.peak_tokens),
         tokens(round(total.mean_tokens)),
         _counts(total.boundaries),
@@ -175,6 +177,12 @@ def footnotes(replay: Replay) -> list[str]:
     notes = [f"Context limit {span} tokens. Cost in US dollars" + _dated(replay.prices_dated)]
     notes += [printable(sentence) for sentence in replay.assumed]
     notes.append("seen/recall/lost: handles used later that were in the window, one recall away, or gone.")
+    if any(result.regret is not None for result in results):
+        notes.append(
+            "vs optimum: cost without output, over that of the cheapest schedule of windows for the session as it was "
+            "recorded; over several sessions their median. Offloading, masking and a seed that shows what would else "
+            "be looked up can go below 1."
+        )
     errors = [abs(result.counter_error) for result in results if result.counter_error is not None]
     if errors:
         found = f"{median(errors):.1%} (median), {max(errors):.1%} at worst"
