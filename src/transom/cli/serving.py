@@ -149,9 +149,9 @@ def show_status(at: str, token: str, *, is_live: bool, is_json: bool) -> None:
 
 
 def _fetched(at: str, token: str) -> dict[str, object]:
-    request = urllib.request.Request(f"{at.rstrip('/')}/transom/status", headers={"x-transom-token": token})  # noqa: S310
     if not at.startswith(("http://", "https://")):
         raise BadInput(f"--at {at}: is no http or https URL")
+    request = urllib.request.Request(f"{at.rstrip('/')}/transom/status", headers={"x-transom-token": token})  # noqa: S310
     try:
         with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310 - its scheme was looked at
             found: dict[str, object] = json.load(response)
