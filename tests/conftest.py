@@ -1,4 +1,4 @@
-"""What every test may ask for: the shared transcripts, and Hypothesis profiles.
+"""What every test may ask for: the shared transcripts, a real model's file, and Hypothesis profiles.
 
 `HYPOTHESIS_PROFILE=slow` (what `make test-slow` sets) gives 2,000 examples a law; the default is small enough for a
 suite of about a minute. In CI the examples are derived from the test itself, so that a red run can be repeated.
@@ -6,14 +6,18 @@ suite of about a minute. In CI the examples are derived from the test itself, so
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-__all__ = ["shared"]
+__all__ = ["real_model", "shared"]
 
 _ROOT = Path(__file__).resolve().parents[1]
 _ABSENT = "shared transcripts absent"
@@ -42,3 +46,18 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip(_ABSENT)
     return folder
+
+
+@pytest.fixture(scope="session")
+def real_model() -> Path:
+    """Qwen2.5-Coder 0.5B as a GGUF file in `TRANSOM_MODELS`, fetched (491 MB) by the script beside the transcripts."""
+    if importlib.util.find_spec("xllamacpp") is None:
+        pytest.skip("xllamacpp absent: pip install 'transom[local]'")
+    script = Path(os.environ.get("TRANSOM_SHARED") or _ROOT.parent / "shared") / "tools" / "get_model.py"
+    if not script.is_file():
+        pytest.skip("the script that fetches a model is absent")
+    folder = os.environ.get("TRANSOM_MODELS") or Path(tempfile.gettempdir()) / "transom-models"
+    done = subprocess.run([sys.executable, script, "qwen0.5b", folder], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"the model cannot be fetched: {done.stderr.strip()[-200:]}")
+    return Path(done.stdout.strip().splitlines()[-1])

@@ -21,6 +21,8 @@ from pathlib import Path
 from time import strftime, time_ns
 from uuid import uuid4
 
+import msgspec
+
 from transom.adapters import provider_anthropic
 from transom.adapters.counter import classify
 from transom.adapters.local import LocalCounter, LocalModel, LocalProvider
@@ -39,7 +41,7 @@ from transom.compose import Store, counter, prices, provider
 from transom.core.block import ToolCall
 from transom.core.budget import LimitSource, limits
 from transom.core.canon import FORMAT
-from transom.core.event import Event, SessionOpened
+from transom.core.event import EpochOpened, Event, SessionOpened, Tool
 from transom.core.evidence import Files
 from transom.core.policy import PRESETS, Policy
 from transom.core.pricing import Price, find_price
@@ -61,6 +63,8 @@ class Model:
     context_limit: int
     source: LimitSource
     price: Price | None = None
+    tool_tokens: Callable[[Tool], int] | None = None
+    """Of a tool in the head, where the provider does not show it as its schema."""
     close: Callable[[], None] = lambda: None
 
 
@@ -129,13 +133,15 @@ def _local(name: str, context_limit: int) -> Model:
     if not name or not context_limit:
         raise UsageError("local: name the GGUF file with --model FILE, and its window with --context-limit")
     loaded = LocalModel(name, context_limit=context_limit)
+    asked = LocalProvider(loaded)
     return Model(
         provider_name="local",
         name=name,
-        provider=LocalProvider(loaded),
+        provider=asked,
         counter=LocalCounter(loaded, classify),
         context_limit=context_limit,
         source="configured",
+        tool_tokens=asked.tool_tokens,
         close=loaded.close,
     )
 
@@ -225,8 +231,16 @@ def agent(
     )
     tally = Tally(chosen.price, kept.log.read(session.session_id))
     made = Agent(session, world, tally, bounds=how.bounds, stop=how.stop)
-    made.open(head(sources, tools.catalogue()))
+    made.open(_weighed(head(sources, tools.catalogue()), chosen))
     return made
+
+
+def _weighed(opened: EpochOpened, chosen: Model) -> EpochOpened:
+    weigh = chosen.tool_tokens
+    if weigh is None:
+        return opened
+    tools = tuple(msgspec.structs.replace(tool, tokens=weigh(tool)) for tool in opened.tools)
+    return msgspec.structs.replace(opened, tools=tools)
 
 
 def _opened(chosen: Model, policy: Policy, root: Path) -> SessionOpened:

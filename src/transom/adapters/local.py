@@ -26,11 +26,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from transom.adapters.local_dialect import DIALECT, Schema, messages, shown_tools
+from transom.adapters.local_dialect import DIALECT, Schema, messages, shown_tools, tool_line
 from transom.adapters.local_form import form, read_answer
 from transom.core.block import Content, Text, ToolCall
 from transom.core.canon import plain_text
-from transom.core.event import Usage
+from transom.core.event import Tool, Usage
 from transom.core.wire import Dialect
 from transom.errors import BadInput, Overflow, ProviderError, Unavailable, UsageError
 from transom.ports import Delta, Measure, Outgoing, Reply
@@ -39,6 +39,8 @@ __all__ = ["LocalCounter", "LocalModel", "LocalProvider"]
 
 PATIENCE = 900.0
 """Seconds without a byte before a request is given up: 32k tokens at a 0.5B model's 45 a CPU second are 730."""
+_ONE_LINE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+"""How an answer is written, as the window shows it: models that indent their JSON spend half of their output on it."""
 _MEMO_TEXTS = 8192
 _MEMO_CHARS = 1024
 
@@ -110,9 +112,13 @@ class LocalModel:
 
     def tokens(self, text: str, *, is_prompt: bool = False) -> int:
         """Exact tokens of a text; of a rendered prompt, whose template markers are single tokens."""
+        return len(self.tokenize(text, is_prompt=is_prompt))
+
+    def tokenize(self, text: str, *, is_prompt: bool = False) -> list[int]:
+        """The tokens themselves, as numbers of the vocabulary."""
         body = {"content": plain_text(text), "add_special": is_prompt, "parse_special": is_prompt}
         with closing(self.ask("/tokenize", json.dumps(body).encode())) as answer:
-            return len(msgspec.json.decode(answer.read(), type=_Tokens).tokens)
+            return msgspec.json.decode(answer.read(), type=_Tokens).tokens
 
     def prompt(self, shown: bytes) -> str:
         """The text that chat messages become by the model's own template."""
@@ -139,7 +145,7 @@ class LocalModel:
 
 class LocalProvider:
     """Asks a `LocalModel`. An answer is one call, or words. A `temperature` above 0 helps a small model out of a loop;
-    its chance is seeded, so the same window still gets the same answer."""
+    its chance is seeded by the window, so the same window still gets the same answer and a longer one draws anew."""
 
     def __init__(self, model: LocalModel, *, temperature: float = 0.0) -> None:
         self._model = model
@@ -153,6 +159,10 @@ class LocalProvider:
         """Exact prompt tokens of a request, by the model's template and vocabulary."""
         return self._model.tokens(self._model.prompt(messages(request.wire)), is_prompt=True)
 
+    def tool_tokens(self, tool: Tool) -> int:
+        """What a window shows of a tool: its signature, which is shorter than its schema."""
+        return self._model.tokens(tool_line(tool))
+
     def send(self, request: Outgoing) -> Iterator[Delta | Reply]:
         """The answer as it is generated. What an output limit cuts is words with the stop reason `length`."""
         model = self._model
@@ -162,7 +172,7 @@ class LocalProvider:
             raise Overflow(f"the prompt is {prompt} tokens, the window of {model.name} {model.context_limit}")
         tools = [tool for tool in shown_tools(request.wire) if tool.name not in request.withheld]
         schema = form(tools, forced=request.forced_tool, room_tokens=room) if tools else None
-        body = _body(request, room, schema, self._temperature)
+        body = _body(request, room, _grammar(schema) if schema else "", self._temperature)
         said: list[str] = []
         stop, usage = "", None
         with closing(model.ask("/v1/chat/completions", body)) as answer:
@@ -232,17 +242,24 @@ def _serve(file: Path, context_limit: int, threads: int, key: str) -> _Server:
     return server
 
 
-def _body(request: Outgoing, room: int, schema: Schema | None, temperature: float) -> bytes:
+def _grammar(schema: Schema) -> str:
+    grammar: str = importlib.import_module("xllamacpp").json_schema_to_grammar(
+        json.dumps({"x-guidance": _ONE_LINE, **schema})
+    )
+    return grammar
+
+
+def _body(request: Outgoing, room: int, grammar: str, temperature: float) -> bytes:
     rest: dict[str, object] = {
         "max_tokens": room,
         "temperature": temperature,
-        "seed": 1,
+        "seed": int.from_bytes(request.wire.rolling[request.wire.messages][:4], "big"),
         "cache_prompt": True,
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    if schema is not None:
-        rest["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+    if grammar:
+        rest["grammar"] = grammar
     return b'{"messages":%b,%b' % (messages(request.wire), json.dumps(rest).encode()[1:])
 
 

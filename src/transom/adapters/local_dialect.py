@@ -4,6 +4,7 @@ Small models do not call tools freely, but they fill in a form: every answer is 
 "arguments": {…}}` or `{"say": …}`, and the sampler lets nothing else through. The history shows their earlier answers
 in exactly that form, spaces included, so that what they generated is a prefix of what they are asked next and the
 cache holds. Tools are shown as signatures, shorter than their schemas; the schema rules the answer (`local_form`).
+What a tool gave ends with a word that asks for the next answer.
 
 A window's text may hold the markers of a chat template (`<|im_end|>`), which a template would obey. In what tools and
 clients gave they are broken by a zero-width space, as the host's own tags are escaped; a user's words never are.
@@ -19,17 +20,21 @@ import msgspec
 from transom.core.block import Block, Image, Text, ToolCall, ToolResultRaw, ToolResultRef
 from transom.core.canon import plain_text
 from transom.core.epochs import tagged
+from transom.core.event import Tool
 from transom.core.handoff import escape_tags
 from transom.core.state import Head, Item
 from transom.core.wire import Dialect, Segment, Wire
 
-__all__ = ["DIALECT", "Schema", "Shown", "messages", "shown_tools"]
+__all__ = ["DIALECT", "Schema", "Shown", "messages", "shown_tools", "tool_line"]
 
 _MARKER = re.compile(r"<(?=[|｜]|/?(?:s|bos|eos|start_of_turn|end_of_turn)>)|\[(?=/?INST\])")
 _ORDER = (
     'Answer with one JSON object: {"tool": NAME, "arguments": {...}} to use a tool, '
     '{"say": TEXT} when the task is done. Tools:'
 )
+_NEXT = "Next:"
+"""Without it a small model repeats itself. Qwen2.5-Coder 0.5B, which is told to edit 24 numbered files and has edited
+the first: 0.26 for the second file and 0.73 for the first again; with it 0.65 and 0.34."""
 Schema = dict[str, object]
 
 
@@ -51,18 +56,15 @@ _MESSAGE = msgspec.json.Decoder(dict[str, str])
 
 
 def _head(head: Head) -> tuple[Segment, ...]:
-    found = []
-    for tool in head.tools:
-        shown = Shown(
-            name=plain_text(tool.name),
-            description=plain_text(tool.description),
-            parameters=_schema(tool.schema),
-        )
-        found.append(Segment(name=f"tools:{tool.name}", data=_ENCODER.encode(shown)))
+    found = [Segment(name=f"tools:{tool.name}", data=_ENCODER.encode(_shown(tool))) for tool in head.tools]
     for section in head.sections:
         data = _ENCODER.encode({"text": plain_text(section.text)})
         found.append(Segment(name=f"system:{section.key}", data=data))
     return tuple(found)
+
+
+def _shown(tool: Tool) -> Shown:
+    return Shown(name=plain_text(tool.name), description=plain_text(tool.description), parameters=_schema(tool.schema))
 
 
 def _schema(raw: str) -> Schema:
@@ -76,7 +78,8 @@ def _message(group: Sequence[Item]) -> bytes:
     role = "assistant" if group[0].role == "assistant" else "user"
     results = [_result(item) for item in group if item.role == "tool"]
     words = [_words(item) for item in group if item.role != "tool"]
-    text = "\n".join(word for word in (*results, *words) if word.strip())
+    asked = (_NEXT,) if results else ()
+    text = "\n".join(word for word in (*results, *words, *asked) if word.strip())
     return _said(role, text) if text else b""
 
 
@@ -139,7 +142,7 @@ def shown_tools(wire: Wire) -> list[Shown]:
 def messages(wire: Wire) -> bytes:
     """The JSON list of chat messages. The tail joins the last message: some templates refuse two of one role in a row.
     All tools of the head are shown; what may not be called now is not in the form, which costs no cache."""
-    tools = [f"- {_signature(tool)}" for tool in shown_tools(wire)]
+    tools = [_line(tool) for tool in shown_tools(wire)]
     sections = [_MESSAGE.decode(segment.data)["text"] for segment in wire.head if segment.name.startswith("system:")]
     system = "\n".join((*sections, *((_ORDER, *tools) if tools else ())))
     body = list(wire.body[: wire.messages])
@@ -154,9 +157,14 @@ def messages(wire: Wire) -> bytes:
     return b"[%b]" % b",".join(body)
 
 
-def _signature(tool: Shown) -> str:
+def tool_line(tool: Tool) -> str:
+    """What a window shows of a tool, with its line end."""
+    return f"{_line(_shown(tool))}\n"
+
+
+def _line(tool: Shown) -> str:
     shape = _shape(tool.parameters)
-    return f"{tool.name}({shape[1:-1] if shape.startswith('{') else shape}): {tool.description}".removesuffix(": ")
+    return f"- {tool.name}({shape[1:-1] if shape.startswith('{') else shape}): {tool.description}".removesuffix(": ")
 
 
 def _shape(schema: object) -> str:
