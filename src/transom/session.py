@@ -139,6 +139,10 @@ class Session:
     def session_id(self) -> str:
         return self.state.session_id
 
+    def go_on(self, rules: Rules) -> None:
+        """Under other limits, or asking another model of the same API: what was rendered stays as it is."""
+        self.rules, self._rendering.dialect = rules, rules.dialect
+
     def append(self, *facts: Fact, uuid: str = "", at: int | None = None) -> tuple[Event, ...]:
         """Append `facts` as one and fold them; blocks without a count are counted. `uuid` and `at` are for facts that
         have their own (replies, imports).

@@ -491,3 +491,17 @@ def test_an_answer_that_nobody_knows_is_continued_ungoverned(api: str, serve: Ca
         client.ask(json.dumps(body).encode())
         assert json.loads(model.asked[0][2]) == body
     assert client.status[0].startswith("failed-open; UsageError: it continues a response")
+
+
+def test_another_model_in_the_same_history_is_a_miss_with_its_name(
+    api: str, plan: Plan, serve: Callable[..., str]
+) -> None:
+    reader = Reader(4)
+    with ModelServer(reader) as model:
+        client = Client(api, serve(model), reader.run)
+        client.say("Read it all.")
+        client.step()
+        client.step()
+        client.model = "m2"
+        finished(client)
+    assert [fact.reasons for fact in facts(plan, RequestSent)][:4] == [("initial",), (), ("change:model",), ()]

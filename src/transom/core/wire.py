@@ -106,7 +106,7 @@ class Rendering:
     """The incremental form of `render` for one session."""
 
     def __init__(self, dialect: Dialect) -> None:
-        self._dialect = dialect
+        self.dialect = dialect
         self._shown: tuple[int, Surface] | None = None
         self._head: tuple[Segment, ...] = ()
         self._head_digests: dict[str, str] = {}
@@ -132,7 +132,7 @@ class Rendering:
         now = (state.head.epoch, surface(state))
         if now != self._shown:
             self._shown = now
-            self._head = self._dialect.head(_offered(state.head, now[1]))
+            self._head = self.dialect.head(_offered(state.head, now[1]))
             self._head_digests = head_digests(self._head, now[1].forced)
         known: _Known = {}
         if window.opened != self._opened:
@@ -158,16 +158,16 @@ class Rendering:
             blocks=self.blocks,
             replies=self.replies,
             messages=len(self.body),
-            tail=self._dialect.tail(tail_text) if tail_text else b"",
+            tail=self.dialect.tail(tail_text) if tail_text else b"",
             tail_text=tail_text,
-            keyed=self._dialect.keyed,
+            keyed=self.dialect.keyed,
         )
 
     def _extend(self, items: Sequence[Item], known: _Known) -> None:
         for first, end in groups(items, self._items):
             group = items[first:end]
             before = known.get(id(group[0]))
-            data = before[1] if before is not None and before[0] == group else self._dialect.message(group)
+            data = before[1] if before is not None and before[0] == group else self.dialect.message(group)
             self._items = end
             if not data:
                 continue

@@ -300,10 +300,6 @@ class Conversation:
         """A request went upstream ungoverned, for this reason."""
         self._append(Observed(kind="failed_open", raw=reason))
 
-    def rebound(self, rules: Rules) -> None:
-        """Other limits: the client has changed its model."""
-        self.session.rules = rules
-
     def _append(self, *facts: Fact) -> None:
         if any(_is_ours(fact) for fact in facts):
             self.is_plain = False

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from uuid import UUID, uuid5
 
+from transom.adapters.provider_writing import Reach, keyed
 from transom.core.budget import limits
 from transom.core.canon import FORMAT
 from transom.core.event import Draft, Fact, Observed, SessionOpened
@@ -34,6 +35,8 @@ _NAMES = UUID("6f0b7a52-9a0e-5c41-8d52-6d1c3f0e7b11")
 """The namespace of session ids made from a client's key."""
 _HELD = 64
 """Conversations in memory; the longest idle one goes first."""
+_KEYED = frozenset({"thinking", "speed", "response_format", "text"})
+"""Request fields of the three APIs that messages are cached under (their prompt caching pages, 2026)."""
 _LOOKED_AT = 16
 """Newest sessions of one key that are opened to see which a request continues."""
 
@@ -92,7 +95,7 @@ class Governor:
         for a model whose window is not known, and what deciding raises."""
         rules = self._rules(face, call)
         if call.previous:
-            return self._continued(call)
+            return self._continued(call, rules)
         known = self._known(face, identity, rules)
         best = max(known.open, key=lambda one: (one.common(call), one.session.state.seq), default=None)
         common = best.common(call) if best is not None else 0
@@ -102,16 +105,16 @@ class Governor:
             common = 0
         elif not best.continues(call, common):
             best = known.add(best.fork(common, _session_id(identity.key, known.count)))
-        if best.session.rules.bounds != rules.bounds:
-            best.rebound(rules)
+        best.session.go_on(rules)
         best.admit(call, common)
         return Turn(best, call, best.ready(call))
 
-    def _continued(self, call: Call) -> Turn:
+    def _continued(self, call: Call, rules: Rules) -> Turn:
         """Where the server keeps the history: the conversation whose newest answer is named."""
         found = self._answered.pop(call.previous, None)
         if found is None or found.known.answer is None:
             raise UsageError("it continues a response that was not the newest of any history here")
+        found.session.go_on(rules)
         found.extend(call)
         return Turn(found, call, found.ready(call))
 
@@ -226,7 +229,7 @@ class Governor:
             policy=self._policy,
             bounds=limits(limit, source="configured" if self._context_limit else "catalogue", output_reserve=reserve),
             counter=self._counter,
-            dialect=face.dialect,
+            dialect=replace(face.dialect, keyed=keyed(Reach(origin=f"{face.name}/{call.model}"), call.fields, _KEYED)),
             clock=self._clock,
             ids=self._ids,
         )
