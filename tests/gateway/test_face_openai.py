@@ -252,12 +252,14 @@ def test_what_a_client_injects_is_no_word_of_a_person(face: Face, blobs: DirBlob
     kind = "text" if face is CHAT else "input_text"
     alone = [user(text) for text in INJECTED] + [user([{"type": kind, "text": text} for text in INJECTED])]
     beside = [user([{"type": kind, "text": INJECTED[0]}, {"type": kind, "text": "do it"}])]
-    call = call_of(face, alone + beside)
+    behind = [user(f"{INJECTED[0]}\ndo it")]
+    call = call_of(face, alone + beside + behind)
     facts = face.facts(call.elements, blobs)
-    assert [type(fact) for fact in facts] == [HostSaid] * 5 + [UserSaid]
-    assert [face.speaker(one) for one in call.elements] == ["host"] * 5 + ["user"]
+    assert [type(fact) for fact in facts] == [HostSaid] * 5 + [UserSaid] * 2
+    assert [face.speaker(one) for one in call.elements] == ["host"] * 5 + ["user"] * 2
     assert all(fact.kind == "injected" for fact in facts if isinstance(fact, HostSaid))
-    assert [isinstance(block, Text) for block in facts[-1].blocks] == [True, True]  # type: ignore[union-attr]
+    assert [type(block) for block in facts[5].blocks] == [Opaque, Text]  # type: ignore[union-attr]
+    assert facts[5].wire.encode() == call.elements[5]  # type: ignore[union-attr]
 
 
 def test_an_answer_is_one_reply_whatever_it_is_made_of(blobs: DirBlobs) -> None:

@@ -20,7 +20,7 @@ from transom.core.event import Fact, HostSaid, ModelReplied, ToolReturned, UserS
 from transom.core.state import Role
 from transom.core.wire import Dialect
 from transom.gateway.face import Speaker
-from transom.gateway.face_openai import is_set, object_of, sorted_or_raw, unmarked, voice, wire_of, words
+from transom.gateway.face_openai import asides, is_set, object_of, sorted_or_raw, unmarked, voice, wire_of, words
 from transom.importers.fields import raw_text, read
 from transom.importers.messages import Message, call_blocks, content_blocks, result_blocks, text_or_raw
 from transom.ports import Blobs
@@ -205,6 +205,7 @@ def _said(element: bytes, blobs: Blobs, dialect: Dialect) -> Fact:
         return ToolReturned(call_id=call_id, blocks=blocks, wire=wire)
     blocks = content_blocks(message.content, blobs)
     if message.role == "user" and _whose(message.content) == "user":
+        blocks = asides(blocks)
         return UserSaid(blocks=blocks, wire=_wire(dialect, "user", blocks, "", (element,)))
     return HostSaid(kind="injected", blocks=blocks, wire=_wire(dialect, "host", blocks, "", (element,)))
 

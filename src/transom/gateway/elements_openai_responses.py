@@ -23,6 +23,7 @@ from transom.core.wire import Dialect
 from transom.gateway.face import Speaker
 from transom.gateway.face_openai import (
     array_of,
+    asides,
     object_of,
     own_wire,
     sorted_or_raw,
@@ -251,6 +252,7 @@ def _said(element: bytes, blobs: Blobs, dialect: Dialect) -> Fact:
         return ToolReturned(call_id=key, blocks=blocks, wire=_wire(dialect, "tool", blocks, key, (element,)))
     blocks = tuple(_blocks(fields.get("content", b""), blobs)) if kind == "message" else whole
     if speaker == "user":
+        blocks = asides(blocks)
         return UserSaid(blocks=blocks, wire=_wire(dialect, "user", blocks, "", (element,)))
     return HostSaid(kind="injected", blocks=blocks, wire=_wire(dialect, "host", blocks, "", (element,)))
 

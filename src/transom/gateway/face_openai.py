@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 from transom.adapters.provider_writing import string, written_array, written_object
-from transom.core.block import Block, Text
+from transom.core.block import Block, Opaque, Text
 from transom.core.canon import canonical
 from transom.core.event import Section, Tool
 from transom.core.state import NOTHING, Head, Item, Role
@@ -29,6 +29,7 @@ from transom.importers.fields import read
 
 __all__ = [
     "array_of",
+    "asides",
     "client_tool",
     "digits_of",
     "error",
@@ -50,7 +51,7 @@ __all__ = [
 
 _KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
-_REMINDER = "<system-reminder>"
+_REMINDER, _REMINDED = "<system-reminder>", "</system-reminder>"
 
 
 class _Named(msgspec.Struct):
@@ -164,12 +165,25 @@ def words(content: str | Sequence[msgspec.Raw] | None) -> tuple[str, ...]:
 
 def voice(texts: Sequence[str]) -> Literal["user", "host"]:
     """Whose a message with the role of a user is. A client that injects text beside a person's words in one message
-    leaves it the person's: nothing of it is lost, and it stays one message."""
+    leaves it the person's: it stays one message."""
     return "host" if texts and all(map(_is_injected, texts)) else "user"
 
 
+def asides(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
+    """A person's message in which a client's own text is none of the person's words: no requirement, no title."""
+    return tuple(
+        Opaque(kind="injected", raw=string(block.text).decode())
+        if isinstance(block, Text) and _is_injected(block.text)
+        else block
+        for block in blocks
+    )
+
+
 def _is_injected(text: str) -> bool:
-    return not is_typed(Text(text=text)) or text.lstrip().startswith(_REMINDER)
+    """Whether all of a text is the client's: words behind its reminders are the person's."""
+    if text.lstrip().startswith(_REMINDER):
+        return not text.rpartition(_REMINDED)[2].strip() or _REMINDED not in text
+    return not is_typed(Text(text=text))
 
 
 def sorted_or_raw(element: bytes, form: Callable[[object], object]) -> bytes:
