@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from transom.core.policy import PRESETS
-from transom.gateway.serving import Plan, gateway
+from transom.gateway.serving import Plan, runner
 from transom.testing.model_server import ModelServer
 
 Serve = Callable[..., str]
@@ -27,18 +27,17 @@ def serving(plan: Plan) -> Iterator[str]:
     found: list[str] = []
 
     async def start() -> web.AppRunner:
-        runner = web.AppRunner(gateway(plan), access_log=None, shutdown_timeout=1.0)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        found.append(f"http://127.0.0.1:{runner.addresses[0][1]}")
-        return runner
+        server = runner(plan, grace=1.0)
+        await server.setup()
+        await web.TCPSite(server, "127.0.0.1", 0).start()
+        found.append(f"http://127.0.0.1:{server.addresses[0][1]}")
+        return server
 
     def main() -> None:
-        runner = loop.run_until_complete(start())
+        server = loop.run_until_complete(start())
         started.set()
         loop.run_forever()
-        loop.run_until_complete(runner.cleanup())
+        loop.run_until_complete(server.cleanup())
         loop.close()
 
     thread = threading.Thread(target=main, daemon=True)

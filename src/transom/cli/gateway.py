@@ -4,7 +4,7 @@ client behind it, see what it does."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
@@ -56,13 +56,16 @@ def _serve(
     policy: _PolicyName = "rollover",
     token: _Token = "",
     redact: _Redact = "",
+    log: Annotated[
+        Literal["text", "json"], Parameter(help="Lines on stderr: what went wrong as text, or every request as JSON.")
+    ] = "text",
     store: StoreFolder = None,
 ) -> int:
     """Serve until stopped. Requests under way are ended first (Ctrl-C or SIGTERM)."""
     from transom.cli.serving import serve_until_stopped
 
     plan = _plan(upstream, context_limit, policy, host=host, token=token, redact=redact, store=store)
-    serve_until_stopped(plan, port)
+    serve_until_stopped(plan, port, log)
     return 0
 
 

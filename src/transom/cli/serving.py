@@ -27,8 +27,9 @@ from transom.cli.terms import parse_tokens
 from transom.core.policy import PRESETS
 from transom.errors import BadInput, UsageError
 from transom.gateway.clients import client
+from transom.gateway.journal import Style, write_to
 from transom.gateway.redaction import NO_RULES, read_rules
-from transom.gateway.serving import UPSTREAMS, Plan, gateway
+from transom.gateway.serving import UPSTREAMS, Plan, runner
 
 __all__ = ["plan_of", "run_behind", "serve_until_stopped", "show_settings", "show_status"]
 
@@ -60,13 +61,36 @@ def plan_of(
     )
 
 
-def serve_until_stopped(plan: Plan, port: int) -> None:
+def serve_until_stopped(plan: Plan, port: int, style: Style) -> None:
     """Raises `UsageError` for a port that is taken."""
-    app, listening = gateway(plan), _listening(plan.host, port)
-    host, bound = listening.getsockname()[:2]
-    say(f"gateway: http://{host}:{bound} -> {', '.join(f'{name} {url}' for name, url in plan.upstreams.items())}")
-    say("gateway: how a client is set: transom gateway env CLIENT; what it does: transom gateway status")
-    web.run_app(app, sock=listening, print=lambda *_: None, access_log=None, shutdown_timeout=_GRACE)
+    write_to(style=style)
+    asyncio.run(_served(plan, port))
+
+
+async def _served(plan: Plan, port: int) -> None:
+    server, listening = runner(plan, grace=_GRACE), _listening(plan.host, port)
+    await server.setup()
+    try:
+        await web.SockSite(server, listening).start()
+        host, bound = listening.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        say(f"gateway: http://{shown}:{bound} -> {', '.join(f'{name} {url}' for name, url in plan.upstreams.items())}")
+        say("gateway: how a client is set: transom gateway env CLIENT; what it does: transom gateway status")
+        await _stopped()
+        say("gateway: ends when the requests under way have; once more ends it now")
+    finally:
+        await server.cleanup()
+
+
+async def _stopped() -> None:
+    """Until Ctrl-C or SIGTERM; the next one is the system's to obey."""
+    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
+    for one in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(one, stopped.set)
+    await stopped.wait()
+    for one in (signal.SIGINT, signal.SIGTERM):
+        loop.remove_signal_handler(one)
+        signal.signal(one, signal.SIG_DFL)
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -107,10 +131,10 @@ def run_behind(plan: Plan, command: list[str]) -> int:
 
 
 async def _behind(plan: Plan, name: str, command: list[str]) -> int:
-    runner = web.AppRunner(gateway(plan), access_log=None, shutdown_timeout=_GRACE)
-    await runner.setup()
-    listening = _listening(plan.host, 0)
-    await web.SockSite(runner, listening).start()
+    write_to(style="text")
+    server, listening = runner(plan, grace=_GRACE), _listening(plan.host, 0)
+    await server.setup()
+    await web.SockSite(server, listening).start()
     root = f"http://127.0.0.1:{listening.getsockname()[1]}"
     set_up = client(name).filled(root)
     if set_up.file and not set_up.env and not set_up.arguments:
@@ -124,7 +148,7 @@ async def _behind(plan: Plan, name: str, command: list[str]) -> int:
             loop.add_signal_handler(one, _pass_on, process, one)
         return await process.wait()
     finally:
-        await runner.cleanup()
+        await server.cleanup()
 
 
 def _pass_on(process: asyncio.subprocess.Process, number: int) -> None:

@@ -1,36 +1,39 @@
-"""The gateway's server: routes, who may come in, relays, and the way out when governing fails (fail-open).
+"""The gateway's server: who is answered by what, and the way out when governing fails (fail-open).
 
 A request of the three APIs is governed by the `Governor`, in its own thread; everything else is relayed byte for byte.
 If governing fails before anything was sent, the client's own request goes upstream unchanged and `x-transom-status`
-says why.
+says why. What the gateway itself refuses, it refuses in the API's own shape.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from time import monotonic
 from typing import TypeVar
 
-from aiohttp import ClientError, web
+from aiohttp import web
 from yarl import URL
 
 from transom.errors import KernelError
-from transom.gateway.exchange import STATUS, Exchange, one_line, unreachable
+from transom.gateway.entrance import TurnedAway, entered
+from transom.gateway.exchange import Exchange
 from transom.gateway.face import Face
 from transom.gateway.governor import Governor
 from transom.gateway.identity import Identity, identify
+from transom.gateway.journal import note, place_of
 from transom.gateway.metrics import Metrics
-from transom.gateway.upstream import Upstream, passed_on
+from transom.gateway.redaction import NO_RULES, Redactor
+from transom.gateway.relay import STATUS, one_line, relayed
+from transom.gateway.upstream import Upstream
 
 __all__ = ["Gateway", "Office", "Settings"]
 
 T = TypeVar("T")
-_LOG = logging.getLogger("transom.gateway")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +45,7 @@ class Settings:
     token: str = ""
     max_body: int = 64 * 1024 * 1024
     """Bytes of a request; a larger one is refused. Claude Code caps its own at 32 MB."""
+    redactor: Redactor = NO_RULES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +55,13 @@ class Office:
     faces: Mapping[str, Face]
     governor: Governor
     close: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    request: web.Request
+    url: URL
+    body: bytes
 
 
 class Gateway:
@@ -66,10 +77,6 @@ class Gateway:
     def app(self) -> web.Application:
         app = web.Application(client_max_size=self._settings.max_body)
         app.cleanup_ctx.append(self._running)
-        app.router.add_get("/transom/health", _health)
-        app.router.add_get("/transom/ready", self._ready)
-        app.router.add_get("/transom/metrics", self._show_metrics)
-        app.router.add_get("/transom/status", self._show_status)
         app.router.add_route("*", "/{path:.*}", self._any)
         return app
 
@@ -93,109 +100,138 @@ class Gateway:
         await self.run(self.office.close)
         self._thread.shutdown()
 
-    # -- routes
-
-    async def _ready(self, _: web.Request) -> web.Response:
-        return web.json_response({"ready": self._office is not None}, status=200 if self._office else 503)
-
-    async def _show_metrics(self, request: web.Request) -> web.Response:
-        self._admitted(request)
-        return web.Response(text=self.metrics.text(), content_type="text/plain", charset="utf-8")
-
-    async def _show_status(self, request: web.Request) -> web.Response:
-        self._admitted(request)
-        sessions = await self.run(self.governor.report)
-        return web.json_response({"metrics": self.metrics.values(), "sessions": sessions})
-
-    def _admitted(self, request: web.Request) -> str:
-        """The path behind the token. Raises `HTTPUnauthorized`."""
-        path, token = request.raw_path, request.headers.get("x-transom-token", "")
-        if path.startswith("/t/"):
-            token, slash, rest = path[3:].partition("/")
-            path = slash + rest
-        if not hmac.compare_digest(token.encode(), self._settings.token.encode()) and self._settings.token:
-            raise web.HTTPUnauthorized(text="transom: show the gateway's token in x-transom-token or as /t/TOKEN/...\n")
-        return path
+    # -- who is answered by what
 
     async def _any(self, request: web.Request) -> web.StreamResponse:
-        path = self._admitted(request)
+        began = monotonic()
+        path, status, outcome, session = "", 0, "left", ""
+        try:
+            path = _own(request.raw_path) or entered(request.raw_path, request.headers, self._settings.token)
+            response = await self._answered(request, path)
+            status, outcome = response.status, response.headers.get(STATUS, "own").partition(";")[0]
+            session = response.headers.get("x-transom-session", "")
+        except TurnedAway as refusal:
+            status, outcome = refusal.status, "refused"
+            self.metrics.count("requests", status=outcome)
+            return self._refused(path or request.raw_path, refusal)
+        except (asyncio.CancelledError, ConnectionError):
+            self.metrics.count("left")
+            raise
+        finally:
+            bare = path.partition("?")[0]
+            took = int((monotonic() - began) * 1000)
+            known = {"method": request.method, "path": bare, "outcome": outcome, "session": session}
+            note(logging.INFO, "request", status=status, ms=took, **known)
+        return response
+
+    async def _answered(self, request: web.Request, path: str) -> web.StreamResponse:
         bare = path.partition("?")[0]
+        if bare.startswith("/transom/"):
+            return await self._page(bare)
         if request.headers.get("upgrade", "").lower() == "websocket":
             return web.Response(status=426, text="transom: no websocket is served here; use HTTP\n")
         if bare == "/api/hello":
             return web.Response()
         url = self.upstream.url(path, request.headers)
         if url is None:
-            return web.Response(status=502, text=f"transom: no upstream for {bare}; name one with --upstream\n")
-        body = await request.read()
+            raise TurnedAway(502, f"transom: no upstream for {bare}; name one with --upstream")
+        body = await self._body(request)
         face = self.office.faces.get(bare) if request.method == "POST" else None
-        if face is None or not self._settings.is_governed:
-            return await self._relay(request, url, body, "relayed")
-        return await self._govern(request, url, body, face)
+        asked = _Asked(request, url, body)
+        if face is None:
+            return await self._relay(asked, None, "relayed")
+        if not self._settings.is_governed:
+            return await self._open(asked, face, "relayed")
+        return await self._govern(asked, face)
+
+    async def _page(self, path: str) -> web.Response:
+        match path.removeprefix("/transom/"):
+            case "health":
+                return web.json_response({"status": "ok"})
+            case "ready":
+                return web.json_response({"ready": self._office is not None}, status=200 if self._office else 503)
+            case "metrics":
+                return web.Response(body=self.metrics.text().encode(), headers={"content-type": Metrics.MEDIA})
+            case "status":
+                sessions = await self.run(self.governor.report)
+                return web.json_response({"metrics": self.metrics.values(), "sessions": sessions})
+            case _:
+                raise TurnedAway(404, "transom: there are health, ready, metrics and status here")
+
+    async def _body(self, request: web.Request) -> bytes:
+        most = self._settings.max_body
+        problem = TurnedAway(413, f"transom: a request may have {most:,} bytes here")
+        if (request.content_length or 0) > most:
+            raise problem
+        try:
+            return await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            raise problem from None
+
+    def _refused(self, path: str, refusal: TurnedAway) -> web.Response:
+        """In the shape of the API that was asked, if it was one."""
+        asked = path.partition("?")[0]
+        faces = self._office.faces if self._office else {}
+        face = next((face for end, face in faces.items() if asked.endswith(end)), None)
+        if face is None:
+            return web.Response(status=refusal.status, text=f"{refusal}\n")
+        said = face.error(refusal.status, str(refusal))
+        return web.Response(status=refusal.status, body=said, content_type="application/json")
+
+    # -- requests that are not governed
 
     async def _relay(
-        self,
-        request: web.Request,
-        url: URL,
-        body: bytes,
-        status: str,
-        *,
-        reason: str = "",
-        kept: list[bytes] | None = None,
+        self, asked: _Asked, face: Face | None, status: str, reason: str = "", kept: list[bytes] | None = None
     ) -> web.StreamResponse:
-        """The request and its answer as they are; the answer's bytes are added to `kept`."""
         self.metrics.count("requests", status=status)
-        try:
-            async with self.upstream.ask(request.method, url, passed_on(request.headers), body or None) as upstream:
-                response = web.StreamResponse(status=upstream.status, reason=upstream.reason)
-                response.headers.extend(passed_on(upstream.headers))
-                response.headers[STATUS] = f"{status}; {reason}" if reason else status
-                if (length := upstream.headers.get("content-length")) is not None:
-                    response.content_length = int(length)
-                await response.prepare(request)
-                async for data in upstream.content.iter_any():
-                    if kept is not None:
-                        kept.append(data)
-                    await response.write(data)
-                await response.write_eof()
-                return response
-        except (ClientError, TimeoutError) as problem:
-            return unreachable(self.metrics, self.office.faces.get(url.path), problem)
+        told = f"{status}; {reason}" if reason else status
+        return await relayed(self, asked.request, asked.url, asked.body, told, face=face, kept=kept)
 
-    async def _govern(self, request: web.Request, url: URL, body: bytes, face: Face) -> web.StreamResponse:
-        headers = {name.lower(): value for name, value in request.headers.items()}
+    async def _open(self, asked: _Asked, face: Face, status: str, reason: str = "") -> web.StreamResponse:
+        """The client's own request, ungoverned; a secret in it is not sent on all the same."""
+        return await self._relay(await self._redacted(asked), face, status, reason)
+
+    async def _redacted(self, asked: _Asked) -> _Asked:
+        redactor = self._settings.redactor
+        return replace(asked, body=await self.run(lambda: redactor.json(asked.body))) if redactor.rules else asked
+
+    async def _aside(self, asked: _Asked, face: Face, identity: Identity) -> web.StreamResponse:
+        """A request beside the main loop, or a client's compaction: as it is, and kept by itself."""
+        kept: list[bytes] = []
+        response = await self._relay(await self._redacted(asked), face, identity.kind, kept=kept)
+        data = b"".join(kept)
         try:
-            call = await self.run(lambda: face.call(body))
-            identity = await self.run(lambda: identify(face, call, headers))
+            await self.run(lambda: self.governor.aside(face, identity, asked.body, response.status, data))
         except KernelError as problem:
-            return await self._relay(request, url, body, "unread", reason=one_line(problem))
+            self.metrics.count("unkept")
+            note(logging.ERROR, "unkept", what=place_of(problem))
+        return response
+
+    # -- requests that are
+
+    async def _govern(self, asked: _Asked, face: Face) -> web.StreamResponse:
+        sent = asked.request.headers.items()
+        headers = {name.lower(): value.encode("utf-8", "replace").decode() for name, value in sent}
+        try:
+            call = await self.run(lambda: face.call(asked.body))
+            identity = await self.run(lambda: identify(face, call, headers))
+        except Exception as problem:  # noqa: BLE001 - what cannot be read goes on without us
+            if not isinstance(problem, KernelError):
+                note(logging.ERROR, "unread", what=place_of(problem))
+            return await self._open(asked, face, "unread", one_line(problem))
         if identity.kind in {"side", "compaction"}:
-            return await self._aside(request, url, body, face, identity)
+            return await self._aside(asked, face, identity)
         async with self._in_turn(identity.key):
             try:
                 turn = await self.run(lambda: self.governor.begin(face, call, identity))
             except Exception as problem:  # noqa: BLE001 - fail-open: the client's request goes on without us
                 reason = one_line(problem)
                 await self.run(lambda: self.governor.failed_open(identity, reason))
-                _LOG.warning("failed open: %s", reason, exc_info=not isinstance(problem, KernelError))
-                return await self._relay(request, url, body, "failed-open", reason=reason)
+                note(logging.WARNING, "failed-open", what=place_of(problem))
+                return await self._open(asked, face, "failed-open", reason)
             self.metrics.sent(turn.ready.prepared.verdict)
             self.metrics.count("requests", status="plain" if turn.ready.is_plain else "governed")
-            return await Exchange(self, request, url, face, turn).answer()
-
-    async def _aside(
-        self, request: web.Request, url: URL, body: bytes, face: Face, identity: Identity
-    ) -> web.StreamResponse:
-        """A request beside the main loop, or a client's compaction: as it is, and kept by itself."""
-        kept: list[bytes] = []
-        response = await self._relay(request, url, body, identity.kind, kept=kept)
-        data = b"".join(kept)
-        try:
-            await self.run(lambda: self.governor.aside(face, identity, body, response.status, data))
-        except KernelError as problem:
-            self.metrics.count("unkept")
-            _LOG.error("not kept in the log: %s", one_line(problem))
-        return response
+            return await Exchange(self, asked.request, asked.url, face, turn).answer()
 
     @asynccontextmanager
     async def _in_turn(self, key: str) -> AsyncIterator[None]:
@@ -211,5 +247,6 @@ class Gateway:
                 self._locks[key] = (lock, waiting - 1)
 
 
-async def _health(_: web.Request) -> web.Response:
-    return web.json_response({"status": "ok"})
+def _own(target: str) -> str:
+    """The pages that anybody may see, whatever they call this machine: probes do not know the token."""
+    return target if target in {"/transom/health", "/transom/ready"} else ""

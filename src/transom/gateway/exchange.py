@@ -23,16 +23,15 @@ from transom.core.block import Text, ToolCall
 from transom.errors import KernelError
 from transom.gateway.face import Face
 from transom.gateway.governor import Governor, Turn
+from transom.gateway.journal import note, place_of
 from transom.gateway.metrics import Metrics
+from transom.gateway.relay import STATUS, ClientLeft, cut, given, opened, unreachable
 from transom.gateway.upstream import Upstream, passed_on
 from transom.ports import Reply
 
-__all__ = ["STATUS", "Exchange", "Server", "one_line", "unreachable"]
+__all__ = ["Exchange", "Server"]
 
-STATUS = "x-transom-status"
-"""The header that says what was done with a request."""
 T = TypeVar("T")
-_LOG = logging.getLogger("transom.gateway")
 _ROUNDS = 24
 """Requests upstream for one answer to a client: a model that goes on calling only the host is not asked again."""
 _ALIVE = 5.0
@@ -69,16 +68,24 @@ class Exchange:
         self._response: web.StreamResponse | None = None
         self._sent: list[bytes] = []
         self._is_retried = False
+        self._is_asked = False
 
     async def answer(self) -> web.StreamResponse:
         """The client's answer, written. What the other side does wrong is passed on; nothing of ours raises."""
         try:
             return await self._rounds()
+        except (ClientLeft, asyncio.CancelledError):
+            if self._is_asked:
+                await self._kept(lambda: self.turn.conversation.failed("unavailable", "the client left"))
+            raise
         except (ClientError, TimeoutError) as problem:
             await self._note("unavailable", f"{type(problem).__name__}: {problem}")
             if self._response is None:
                 return unreachable(self.server.metrics, self.face, problem)
             return await self._broken(f"the upstream broke off: {problem}")
+        except Exception as problem:  # noqa: BLE001 - the edge: the client hears of it as of a broken answer
+            note(logging.ERROR, "fault", what=place_of(problem))
+            return await self._broken("the answer could not be passed on")
 
     async def _rounds(self) -> web.StreamResponse:
         server, turn = self.server, self.turn
@@ -110,6 +117,7 @@ class Exchange:
 
     @asynccontextmanager
     async def _asked(self) -> AsyncIterator[ClientResponse]:
+        self._is_asked = True
         headers = passed_on(self.request.headers, *_ENCODED)
         headers["accept-encoding"] = "identity"
         body = self.turn.ready.body
@@ -126,7 +134,7 @@ class Exchange:
     async def _keep_open(self) -> None:
         while self._response is not None and self.turn.call.is_streamed:
             await asyncio.sleep(_ALIVE)
-            await self._response.write(b": waiting\n\n")
+            await given(self._response, b": waiting\n\n")
 
     async def _read(self, upstream: ClientResponse) -> Reply | Failure | None:
         """Pass an answer on as it comes, and read it."""
@@ -151,7 +159,7 @@ class Exchange:
         try:
             await self.server.run(lambda: self.server.governor.again(self.turn))
         except KernelError as problem:
-            _LOG.warning("no smaller request: %s", one_line(problem))
+            note(logging.WARNING, "no-smaller-request", what=place_of(problem))
             return False
         self.server.metrics.count("recovered", kind=failure.kind)
         return True
@@ -159,11 +167,13 @@ class Exchange:
     # -- the log
 
     async def _note(self, kind: Literal["overflow", "unavailable", "invalid"], message: str) -> None:
+        self._is_asked = False
         self.server.metrics.count("upstream_errors", kind=kind)
         await self._kept(lambda: self.turn.conversation.failed(kind, message))
 
     async def _settles(self, reply: Reply) -> bool:
         """Append an answer; whether the client has to see more."""
+        self._is_asked = False
         turn = self.turn
         turn.response_id = turn.response_id or reply.response_id
         turn.text.extend(block.text for block in reply.blocks if isinstance(block, Text))
@@ -178,7 +188,7 @@ class Exchange:
             return await self.server.run(work)
         except KernelError as problem:
             self.server.metrics.count("unkept")
-            _LOG.error("not kept in the log: %s", one_line(problem))
+            note(logging.ERROR, "unkept", what=place_of(problem))
             return None
 
     # -- downstream
@@ -186,7 +196,7 @@ class Exchange:
     async def _open(self, headers: CIMultiDict[str] | object) -> web.StreamResponse:
         self._response = web.StreamResponse(status=200)
         self._response.headers.extend(self._shown(headers))
-        await self._response.prepare(self.request)
+        await opened(self._response, self.request)
         return self._response
 
     def _shown(self, headers: object) -> CIMultiDict[str]:
@@ -199,7 +209,7 @@ class Exchange:
     async def _write(self, data: bytes) -> None:
         if data and self._response is not None:
             self._sent.append(data)
-            await self._response.write(data)
+            await given(self._response, data)
 
     async def _finished(self, headers: object) -> web.StreamResponse:
         """The answer's end; the log has it before the client."""
@@ -208,13 +218,13 @@ class Exchange:
         data = b"".join((*self._sent, rest))
         await self._kept(lambda: self.server.governor.done(turn, data))
         if self._response is None and not turn.call.is_streamed:
-            response = web.Response(status=200, body=rest)
-            response.headers.extend(self._shown(headers))
-            return response
+            whole = web.Response(status=200, body=rest)
+            whole.headers.extend(self._shown(headers))
+            return whole
         await self._write(rest)
-        opened = self._response or await self._open(headers)
-        await opened.write_eof()
-        return opened
+        response = self._response or await self._open(headers)
+        await given(response, None)
+        return response
 
     async def _refused(self, upstream: ClientResponse, data: bytes) -> web.StreamResponse:
         """What the provider says of itself, with its meaning."""
@@ -232,9 +242,7 @@ class Exchange:
             self.server.metrics.count("broken")
             return web.Response(status=502, body=self.face.error(502, message), content_type="application/json")
         await self._write(self._splice.failed(message))
-        if self.request.transport is not None:
-            self.request.transport.close()
-        return self._response
+        return cut(self._response, self.request)
 
 
 def _kind(failure: Failure) -> Literal["overflow", "unavailable", "invalid"]:
@@ -242,16 +250,3 @@ def _kind(failure: Failure) -> Literal["overflow", "unavailable", "invalid"]:
     if failure.kind == "overflow":
         return "overflow"
     return "invalid" if failure.kind == "invalid" else "unavailable"
-
-
-def unreachable(metrics: Metrics, face: Face | None, problem: Exception) -> web.Response:
-    metrics.count("upstream_errors", kind="unreachable")
-    said = f"transom: the upstream did not answer: {type(problem).__name__}: {problem}"
-    if face is None:
-        return web.Response(status=502, text=said + "\n")
-    return web.Response(status=502, body=face.error(502, said), content_type="application/json")
-
-
-def one_line(problem: BaseException) -> str:
-    """For a header or a log line: no content of a request, no line break."""
-    return " ".join(f"{type(problem).__name__}: {problem}".split())[:300].encode("ascii", "replace").decode()

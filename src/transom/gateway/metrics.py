@@ -14,6 +14,7 @@ _HELP = {
     "upstream_errors": "Answers of upstream that are none, by class",
     "recovered": "Refused requests that a new window made good",
     "broken": "Answers that could not be ended",
+    "left": "Requests whose client left before it had its answer",
     "unkept": "Facts that could not be stored",
     "prompt_tokens": "Prompt tokens as upstream reported them, by how they were billed",
     "output_tokens": "Output tokens as upstream reported them",
@@ -22,7 +23,10 @@ _HELP = {
 
 
 class Metrics:
-    """Totals by name and labels. Used from the server's loop only."""
+    """Totals by name and labels."""
+
+    MEDIA = "text/plain; version=0.0.4; charset=utf-8"
+    """What `text` is."""
 
     def __init__(self) -> None:
         self._totals: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,16 +15,17 @@ from transom import compose
 from transom.core.policy import PRESETS, Policy
 from transom.errors import UsageError
 from transom.gateway.app import Gateway, Office, Settings
+from transom.gateway.entrance import checked_token
 from transom.gateway.face import Face
 from transom.gateway.face_anthropic import AnthropicFace
 from transom.gateway.face_openai_chat import OpenAIChatFace
 from transom.gateway.face_openai_responses import OpenAIResponsesFace
 from transom.gateway.governor import Governor
 from transom.gateway.redaction import NO_RULES, Redactor
-from transom.gateway.upstream import Upstream
+from transom.gateway.upstream import LINE, Upstream
 from transom.ports import Blobs
 
-__all__ = ["UPSTREAMS", "Plan", "gateway"]
+__all__ = ["UPSTREAMS", "Plan", "gateway", "runner"]
 
 UPSTREAMS = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com"}
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -44,15 +44,30 @@ class Plan:
     redactor: Redactor = NO_RULES
 
 
+def runner(plan: Plan, *, grace: float) -> web.AppRunner:
+    """The server, to be set up and given a socket. Cleaning it up lets requests under way end for so many seconds.
+    A client that leaves cancels its handler, and a body is read as it was sent. Raises what `gateway` raises."""
+    return web.AppRunner(
+        gateway(plan),
+        access_log=None,
+        handler_cancellation=True,
+        auto_decompress=False,
+        max_line_size=LINE,
+        max_field_size=LINE,
+        shutdown_timeout=grace,
+    )
+
+
 def gateway(plan: Plan) -> web.Application:
     """The server's application. Raises `UsageError` for an open address without a token, `BadInput` for an upstream
     that is no URL."""
     if plan.host not in _LOOPBACK and not plan.token:
         raise UsageError(f"--host {plan.host} can be reached from outside: give --token, or stay on 127.0.0.1")
 
+    token = checked_token(plan.token)
+
     def make() -> Office:
-        kept = compose.store(plan.store)
-        _close_to_others(kept.path)
+        kept = _private_store(plan.store)
         governor = Governor(
             kept.log,
             kept.blobs,
@@ -66,7 +81,7 @@ def gateway(plan: Plan) -> web.Application:
         )
         return Office(faces=_faces(kept.blobs), governor=governor, close=kept.close)
 
-    settings = Settings(is_governed=plan.policy.name != "raw", token=plan.token)
+    settings = Settings(is_governed=plan.policy.name != "raw", token=token, redactor=plan.redactor)
     return Gateway(Upstream(plan.upstreams), make, settings).app()
 
 
@@ -78,9 +93,9 @@ def _faces(blobs: Blobs) -> dict[str, Face]:
     }
 
 
-def _close_to_others(folder: Path) -> None:
-    """What clients said is for the store's owner alone."""
-    os.umask(stat.S_IRWXG | stat.S_IRWXO)
-    folder.chmod(stat.S_IRWXU)
-    for file in folder.glob("log*"):
+def _private_store(path: Path | None) -> compose.Store:
+    """What clients said is for the store's owner alone. Stores are made so; one that was copied here is made so now."""
+    kept = compose.store(path)
+    for file in kept.path.glob("log.db*"):
         file.chmod(stat.S_IRUSR | stat.S_IWUSR)
+    return kept

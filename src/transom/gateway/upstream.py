@@ -1,39 +1,46 @@
 """The other side of the gateway: fixed upstreams, one connection pool, headers passed on.
 
-What goes up is the client's request with the client's own headers, credentials too; they are never kept. An answer
-comes back as bytes, as upstream sent them.
+What goes up is the client's request with the client's own headers, credentials too; nothing is added to them and
+nothing of them is kept: no cookie of one client reaches another, and no login that this machine holds (`~/.netrc`) is
+used in its place. An answer comes back as bytes, as upstream sent them; a redirect is the client's to follow.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
+from urllib.request import getproxies, proxy_bypass
 
-from aiohttp import ClientResponse, ClientSession, ClientTimeout, TCPConnector
+from aiohttp import ClientResponse, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
 from multidict import CIMultiDict
 from yarl import URL
 
 from transom.errors import BadInput
 
-__all__ = ["Upstream", "passed_on"]
+__all__ = ["LINE", "Upstream", "passed_on"]
 
+LINE = 64 * 1024
+"""Bytes of a header, in either direction. Codex puts JSON into one."""
 _HOP = frozenset({
     *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer"),
-    *("transfer-encoding", "upgrade", "host", "content-length"),
+    *("transfer-encoding", "upgrade", "host", "content-length", "expect"),
 })  # fmt: skip
 """What belongs to one connection (RFC 9110, 7.6.1), and what is made anew for the next."""
+_UNADDED = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
+"""What the HTTP client would add where a request has none."""
 _CONNECT, _SILENCE = 30.0, 600.0
 """Seconds to a connection, and between two bytes of an answer: models think for minutes."""
 
 
 def passed_on(headers: Mapping[str, str] | Iterable[tuple[str, str]], *without: str) -> CIMultiDict[str]:
-    """Headers for the next hop, repeated ones kept."""
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
-    own = "x-transom-"
+    """Headers for the next hop, repeated ones kept. A byte that is no UTF-8 is a question mark."""
+    pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
+    named = ",".join(value for name, value in pairs if name.lower() == "connection")
+    dropped = {*_HOP, *without, *(name.strip().lower() for name in named.split(","))}
     return CIMultiDict(
-        (name, value)
+        (name, value.encode("utf-8", "replace").decode())
         for name, value in pairs
-        if (small := name.lower()) not in _HOP and small not in without and not small.startswith(own)
+        if (small := name.lower()) not in dropped and not small.startswith("x-transom-")
     )
 
 
@@ -43,12 +50,23 @@ class Upstream:
     def __init__(self, bases: Mapping[str, str]) -> None:
         """`bases`: `anthropic` and `openai` to URLs, with or without `/v1`. Raises `BadInput` for what is no URL."""
         self._bases = {name: _base(name, url) for name, url in bases.items()}
+        self._proxies: dict[str, str] = {}
         self._session: ClientSession | None = None
 
     async def open(self) -> None:
-        timeout = ClientTimeout(total=None, connect=_CONNECT, sock_read=_SILENCE)
+        """The proxies of the environment (`HTTPS_PROXY`, `NO_PROXY`) count as they are now."""
+        hosts = {URL(base).host or "": URL(base).scheme for base in self._bases.values()}
+        known = getproxies()
+        self._proxies = {
+            host: known[scheme] for host, scheme in hosts.items() if scheme in known and not proxy_bypass(host)
+        }
         self._session = ClientSession(
-            connector=TCPConnector(limit=0), timeout=timeout, auto_decompress=False, trust_env=True
+            connector=TCPConnector(limit=0),
+            timeout=ClientTimeout(total=None, connect=_CONNECT, sock_read=_SILENCE),
+            cookie_jar=DummyCookieJar(),
+            auto_decompress=False,
+            max_line_size=LINE,
+            max_field_size=LINE,
         )
 
     async def close(self) -> None:
@@ -68,15 +86,28 @@ class Upstream:
         """Raises `aiohttp.ClientError` and `TimeoutError`."""
         assert self._session is not None, "open it first"
         async with self._session.request(
-            method, url, headers=headers, data=body, allow_redirects=False, skip_auto_headers=("User-Agent", "Accept")
+            method,
+            url,
+            headers=headers,
+            data=body,
+            allow_redirects=False,
+            skip_auto_headers=_UNADDED,
+            proxy=self._proxies.get(url.host or ""),
         ) as response:
             yield response
 
 
 def _base(name: str, url: str) -> str:
-    found = URL(url)
+    try:
+        found = URL(url)
+    except ValueError:
+        found = URL()
     if found.scheme not in {"http", "https"} or not found.host:
         raise BadInput(f"--upstream {name}={url}: is no http or https URL")
+    if found.user is not None or found.password is not None:
+        raise BadInput(f"--upstream {name}: holds a login; clients send their own credentials")
+    if found.query_string or found.fragment:
+        raise BadInput(f"--upstream {name}={url}: a path may follow the host, nothing else")
     return url.rstrip("/").removesuffix("/v1")
 
 
