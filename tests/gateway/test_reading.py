@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transom.errors import BadInput
-from transom.gateway.reading import appended, fields_of, items_of, spans_of, value_of, without
+from transom.gateway.reading import exchanged, extended, fields_of, items_of, spans_of, value_of, without
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
@@ -69,7 +69,8 @@ def test_what_stands_inside_is_never_refused(inside: bytes) -> None:
     found = fields_of(raw)
     assert found["it"] == inside
     assert items_of(found["list"]) == (inside, b"2")
-    assert appended(raw, "list", [b"3"]) == raw.replace(b" , 2 ] }", b" , 2 ,3] }")
+    more = {"list": extended(found["list"], [b"3"])}
+    assert exchanged(raw, spans_of(raw), more) == raw.replace(b" , 2 ] }", b" , 2 ,3] }")
 
 
 @pytest.mark.parametrize(
@@ -111,14 +112,20 @@ def test_what_is_no_object_is_refused_in_time(raw: bytes) -> None:
         (b'{"a":1,"a":12,"tools":[8]}', b'{"a":1,"a":12,"tools":[8,1,2]}'),
     ],
 )
-def test_pieces_go_to_the_end_of_the_array_and_nowhere_else(raw: bytes, made: bytes) -> None:
-    assert appended(raw, "tools", [b"1", b"2"]) == made
-    assert appended(raw, "tools", []) == raw
+def test_a_value_is_exchanged_and_nothing_else(raw: bytes, made: bytes) -> None:
+    tools = fields_of(raw).get("tools", b"")
+    assert exchanged(raw, spans_of(raw), {"tools": extended(tools, [b"1", b"2"])}) == made
+    assert exchanged(raw, spans_of(raw), {}) == raw
 
 
-def test_a_field_that_is_no_array_takes_no_pieces() -> None:
+def test_an_array_to_which_nothing_comes_stays_as_it_is() -> None:
+    assert extended(b"[ 1 , 2 ]", []) == b"[ 1 , 2 ]"
+    assert extended(b"null", []) == b"[]"
+
+
+def test_what_is_no_array_takes_no_pieces() -> None:
     with pytest.raises(BadInput):
-        appended(b'{"tools":{}}', "tools", [b"1"])
+        extended(b"{}", [b"1"])
 
 
 @pytest.mark.parametrize("raw", [b'"\\ud83d"', b"[NaN, 1e999]", b"9" * 9000, b'"\xff\x01"', b'{"a":1}'])

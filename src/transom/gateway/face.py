@@ -10,13 +10,14 @@ its blocks (a field or a block that nobody here knows) carries them in `wire`; t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from transom.adapters.provider_errors import Failure
 from transom.core.event import Fact, Section, Tool
 from transom.core.wire import Dialect
+from transom.gateway.outline import Outline
 from transom.ports import Blobs, Reply
 
 __all__ = ["Call", "Face", "Speaker", "Splice"]
@@ -27,12 +28,11 @@ Speaker = Literal["user", "assistant", "tool", "host"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One request of a client. `fields` are the top-level fields in the client's order, as raw JSON; `elements` the
-    members of its history as raw JSON, of which the first `lead` belong to the head (system and developer messages,
-    tools that stand in the list) and are never moved or dropped."""
+    """One request of a client. `elements` are the members of its history as raw JSON, of which the first `lead` belong
+    to the head (system and developer messages, tools that stand in the list) and are never moved or dropped."""
 
     body: bytes
-    fields: Mapping[str, bytes]
+    outline: Outline
     elements: tuple[bytes, ...]
     lead: int
     model: str
@@ -42,6 +42,11 @@ class Call:
     has_tools: bool
     previous: str = ""
     """The response that the elements continue, where the server keeps the history; they are then only what is new."""
+
+    @property
+    def fields(self) -> Mapping[str, bytes]:
+        """The top-level fields in the client's order, as raw JSON, but the history."""
+        return self.outline.fields
 
 
 class Splice(Protocol):
@@ -95,8 +100,9 @@ class Face(Protocol):
         """How the kernel's items look on the wire; an item's own `wire` before a rendering of its blocks."""
         ...
 
-    def call(self, body: bytes) -> Call:
-        """Read a request; only its outline is parsed, elements stay bytes. Raises `BadInput` for what is no request."""
+    def call(self, body: bytes, known: Iterable[Outline] = ()) -> Call:
+        """Read a request; only its outline is parsed, elements stay bytes. `known`: of requests that this one may go on
+        from. Raises `BadInput` for what is no request."""
         ...
 
     def head(self, call: Call) -> tuple[tuple[Section, ...], tuple[Tool, ...]]:

@@ -8,7 +8,7 @@ many as its head leaves of the API's four.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 import msgspec
@@ -35,7 +35,8 @@ from transom.gateway.content_anthropic import (
 )
 from transom.gateway.face import Call, Speaker, Splice
 from transom.gateway.marks_anthropic import free_marks, mark_of, marked
-from transom.gateway.reading import appended, fields_of, items_of, listed, value_of, without
+from transom.gateway.outline import LISTED, Outline, outline
+from transom.gateway.reading import exchanged, extended, fields_of, listed, value_of, without
 from transom.gateway.splice_anthropic import AnthropicSplice
 from transom.importers.fields import raw_text, read
 from transom.importers.messages import catalogue
@@ -89,11 +90,11 @@ class AnthropicFace:
 
     # -- a request as it is read
 
-    def call(self, body: bytes) -> Call:
-        fields = fields_of(body)
-        if "messages" not in fields:
+    def call(self, body: bytes, known: Iterable[Outline] = ()) -> Call:
+        found = outline(body, "messages", known)
+        fields, elements = found.fields, found.items
+        if fields.get("messages") != LISTED:
             raise BadInput("no request of the Messages API: it has no messages")
-        elements = items_of(fields["messages"])
         limit = value_of(fields.get("max_tokens", b"0"))
         model = value_of(fields.get("model", b'""'))
         lead = 0
@@ -101,7 +102,7 @@ class AnthropicFace:
             lead += 1
         return Call(
             body=body,
-            fields=fields,
+            outline=found,
             elements=elements,
             lead=lead,
             model=model if isinstance(model, str) else "",
@@ -303,12 +304,15 @@ class AnthropicFace:
     ) -> bytes:
         ours = [segment.data for segment in self._provider.head(Head(tools=tuple(tools)))]
         if messages is None and not forced and not withheld:
-            return appended(call.body, "tools", ours)
+            catalogue = extended(call.fields.get("tools", b""), ours)
+            return exchanged(call.body, call.outline.spans, {"tools": catalogue} if ours else {})
         fields = dict(call.fields)
         offered = [*listed(fields, "tools"), *ours]
         if offered:
             fields["tools"] = written_array([tool for tool in offered if _name_of(tool) not in withheld])
-        if messages is not None:
+        if messages is None:
+            fields["messages"] = written_array(call.elements)
+        else:
             places = (1, len(messages)) if marks is None else marks
             lead = call.elements[: call.lead]
             shown = marked(messages, places, free_marks(fields, lead), mark_of(call.elements))

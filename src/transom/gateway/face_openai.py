@@ -23,7 +23,7 @@ from transom.core.state import NOTHING, Head, Item, Role
 from transom.core.wire import Dialect, Segment
 from transom.errors import BadInput
 from transom.gateway.face import Call
-from transom.gateway.reading import fields_of, items_of, spans_of, value_of
+from transom.gateway.reading import exchanged, extended, fields_of, items_of, value_of
 from transom.importers.codex_lines import is_typed
 from transom.importers.fields import read
 
@@ -237,10 +237,7 @@ def offered(raw: bytes, ours: Sequence[bytes], withheld: frozenset[str]) -> byte
     if withheld:
         kept = [tool for tool in array_of(raw) if named_tool(tool) not in withheld]
         return written_array([*kept, *ours])
-    if not ours or not raw.endswith(b"]"):
-        return raw
-    comma = b"," if raw[1:-1].strip() else b""
-    return b"".join((raw[:-1], comma, b",".join(ours), b"]"))
+    return extended(raw, ours) if raw.startswith(b"[") else raw
 
 
 def sent_on(call: Call, changes: Mapping[str, bytes], *, is_anew: bool) -> bytes:
@@ -249,20 +246,7 @@ def sent_on(call: Call, changes: Mapping[str, bytes], *, is_anew: bool) -> bytes
     if is_anew:
         merged = {**call.fields, **changes}
         return written_object({name: value for name, value in merged.items() if value})
-    pieces: list[bytes] = []
-    done = 0
-    left = dict(changes)
-    for name, start, end in spans_of(call.body, call.fields):
-        if name in changes:
-            left.pop(name, None)
-            pieces += (call.body[done:start], changes[name])
-            done = end
-    if left:
-        end = call.body.rindex(b"}")
-        more = written_object(left)[1:-1]
-        pieces += (call.body[done:end], b"," if call.fields else b"", more)
-        done = end
-    return b"".join((*pieces, call.body[done:]))
+    return exchanged(call.body, call.outline.spans, changes)
 
 
 def error(status: int, message: str) -> bytes:

@@ -10,7 +10,7 @@ several answers at once, or calls tools the old way (`functions`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -47,7 +47,7 @@ from transom.gateway.face_openai import (
     string_of,
 )
 from transom.gateway.marks_openai_chat import marked
-from transom.gateway.reading import fields_of, items_of
+from transom.gateway.outline import LISTED, Outline, outline
 from transom.gateway.splice_openai_chat import ChatStream
 from transom.gateway.whole_openai_chat import ChatWhole
 from transom.ports import Blobs
@@ -94,15 +94,15 @@ class OpenAIChatFace:
 
     # -- reading
 
-    def call(self, body: bytes) -> Call:
-        fields = fields_of(body)
-        if "messages" not in fields:
+    def call(self, body: bytes, known: Iterable[Outline] = ()) -> Call:
+        found = outline(body, "messages", known)
+        fields, elements = found.fields, found.items
+        if fields.get("messages") != LISTED:
             raise BadInput("no chat request: it has no messages")
-        elements = items_of(fields["messages"])
         limits = (fields.get(name, b"") for name in ("max_completion_tokens", "max_tokens"))
         return Call(
             body=body,
-            fields=fields,
+            outline=found,
             elements=elements,
             lead=next((at for at, one in enumerate(elements) if role_of(one) not in HEAD_ROLES), len(elements)),
             model=string_of(fields.get("model", b"")),
@@ -155,7 +155,7 @@ class OpenAIChatFace:
         if messages is not None:
             lead = call.elements[: call.lead]
             changes["messages"] = written_array([*lead, *marked(call, messages, marks), *behind])
-        elif tail:
+        elif tail or withheld:
             changes["messages"] = written_array([*call.elements, *behind])
         return sent_on(call, changes, is_anew=messages is not None or bool(withheld))
 

@@ -10,7 +10,7 @@ Work in the background is fetched later by another request, so the host's tools 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -43,7 +43,8 @@ from transom.gateway.face_openai import (
     sent_on,
     string_of,
 )
-from transom.gateway.reading import fields_of, items_of
+from transom.gateway.outline import Outline, outline
+from transom.gateway.reading import items_of
 from transom.gateway.splice_openai_responses import ResponsesStream, ResponsesWhole
 from transom.ports import Blobs
 
@@ -77,15 +78,16 @@ class OpenAIResponsesFace:
 
     # -- reading
 
-    def call(self, body: bytes) -> Call:
-        fields = fields_of(body)
-        elements = _elements(fields.get("input", b""))
+    def call(self, body: bytes, known: Iterable[Outline] = ()) -> Call:
+        found = outline(body, "input", known)
+        fields = found.fields
+        elements = found.items or _elements(fields.get("input", b""))
         if not elements and not any(is_set(fields.get(name)) for name in ("input", "prompt", *_KEPT)):
             raise BadInput("no responses request: it has no input")
         lead = next((at for at, one in enumerate(elements) if not is_head(one)), len(elements))
         return Call(
             body=body,
-            fields=fields,
+            outline=found,
             elements=elements,
             lead=lead,
             model=string_of(fields.get("model", b"")),

@@ -17,7 +17,7 @@ import msgspec
 from transom.core.canon import canonical
 from transom.errors import BadInput
 
-__all__ = ["Span", "appended", "fields_of", "items_of", "listed", "spans_of", "value_of", "without"]
+__all__ = ["Span", "exchanged", "extended", "fields_of", "items_of", "listed", "spans_of", "value_of", "without"]
 
 Span = tuple[str, int, int]
 """A field: its name, and where its value stands."""
@@ -27,6 +27,7 @@ _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 _KEY = re.compile(rb'[ \t\r\n]*("[^"\\]*(?:\\.[^"\\]*)*")[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
 _COMMA = re.compile(rb"[ \t\r\n]*,[ \t\r\n]*")
 _SPACE = re.compile(rb"[ \t\r\n]*")
+_EMPTY = re.compile(rb"\[[ \t\r\n]*\]")
 _WORD = re.compile(rb'[^\s,:\[\]{}"]+')
 _STEP = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*("|\Z)|[\[\]{}]', re.DOTALL)
 """A string, closed or not, or a bracket."""
@@ -81,23 +82,34 @@ def spans_of(raw: bytes, fields: Mapping[str, bytes] | None = None) -> list[Span
     return found if len(found) == len(values) else _walked_fields(raw)
 
 
-def appended(raw: bytes, name: str, pieces: Sequence[bytes]) -> bytes:
-    """The object with `pieces` at the end of its array `name`, which is made if there is none; every other byte stands
-    as it did. Raises `BadInput` for what is no object, or if the field is something else."""
-    if not pieces:
-        return raw
-    ours = b",".join(pieces)
-    spans = spans_of(raw)
-    last = next((span for span in reversed(spans) if span[0] == name), None)
-    if last is None:
+def exchanged(raw: bytes, spans: Sequence[Span], values: Mapping[str, bytes]) -> bytes:
+    """The object with other values (of a name that stands twice, the last), those of new names behind all others; every
+    other byte stands as it did."""
+    last = {name: start for name, start, _ in spans}
+    pieces: list[bytes] = []
+    done = 0
+    for name, start, end in spans:
+        if name in values and start == last[name]:
+            pieces += (raw[done:start], values[name])
+            done = end
+    if new := [canonical(name) + b":" + value for name, value in values.items() if name not in last]:
         end = raw.rindex(b"}")
-        comma = b"," if spans else b""
-        return b"".join((raw[:end], comma, canonical(name), b":[", ours, b"]", raw[end:]))
-    _, start, end = last
-    if raw[start:end] == b"null":
-        return b"".join((raw[:start], b"[", ours, b"]", raw[end:]))
-    comma = b"," if items_of(raw[start:end]) else b""
-    return b"".join((raw[: end - 1], comma, ours, raw[end - 1 :]))
+        pieces += (raw[done:end], b"," if spans else b"", b",".join(new))
+        done = end
+    return b"".join((*pieces, raw[done:]))
+
+
+def extended(array: bytes, pieces: Sequence[bytes]) -> bytes:
+    """The array with `pieces` at its end; null, and what is not there, is an empty one. Raises `BadInput` for what is
+    no array."""
+    if array in (b"", b"null"):
+        return b"[%b]" % b",".join(pieces)
+    if not pieces:
+        return array
+    if not array.startswith(b"[") or not array.endswith(b"]"):
+        raise BadInput(f"no JSON array: {array[:80]!r}")
+    comma = b"" if _EMPTY.fullmatch(array) else b","
+    return b"".join((array[:-1], comma, b",".join(pieces), b"]"))
 
 
 def without(fields: Mapping[str, bytes], *names: str) -> dict[str, bytes]:
