@@ -13,7 +13,7 @@ from transom.core.event import Demotion, Handoff, Inference, RelatedFile, Requir
 from transom.core.evidence import MAX_FILES, MAX_ITEMS, Claim, Files, check, parse, path_problem
 from transom.core.state import State, folded
 from transom.errors import HandoffRefused, PathEscaped
-from transom.testing.builders import Story, image, rules
+from transom.testing.builders import Story, call, image, rules
 
 SAID = "Build the importer. You must never\ndelete the database. Retry three times, e.g. on 503.\n请不要修改公共接口。"
 
@@ -444,3 +444,15 @@ def test_a_path_that_names_the_workspace_itself_is_made_relative() -> None:
     assert demoted == ()
     with pytest.raises(HandoffRefused, match="must be relative"):
         parse(arguments, max_chars=4000, root="/elsewhere")
+
+
+@pytest.mark.parametrize("path", ["notes.md", "./notes.md", "/w/notes.md", "a/../notes.md"])
+def test_a_file_that_the_session_wrote_itself_is_no_source(path: str) -> None:
+    """L7: a guess does not become a requirement by way of a file."""
+    story, _ = story_of()
+    own = Files(resolve=lambda name: name, text={"notes.md": "The port may be changed after all."}.get, root="/w")
+    story.reply("I write.", call("c1", "write", f'{{"path":"{path}"}}'))
+    story.returned("c1", "wrote it", effect="write")
+    handoff, (demoted,) = judged("The port may be changed after all.", "notes.md:1", story.session.state, own)
+    assert handoff.requirements == ()
+    assert demoted.reason == "no user said so, and this session wrote that file itself"

@@ -22,6 +22,7 @@ from transom.core.event import Effect, TodoItem
 from transom.core.literals import error_lines, literals
 
 __all__ = [
+    "NOTED",
     "Blackboard",
     "Command",
     "Failure",
@@ -45,6 +46,10 @@ _KEY_CHARS = 512
 _STATUSES: dict[str, _Status] = {"in_progress": "in_progress", "completed": "completed", "cancelled": "cancelled"}
 
 
+NOTED = "noted"
+"""In the place of a tool's name: a failure that a model noted by itself."""
+
+
 class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An attempt that failed, with the literal error lines; `uuid` names the result."""
 
@@ -53,6 +58,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     uuid: str
     seq: int
     times: int = 1
+    is_noted: bool = False
+    """A model noted it by itself."""
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -157,7 +164,7 @@ def note_result(
     """Fold one result beside its call."""
     if effect in ("read", "write"):
         for path in paths_of(arguments):
-            kept = "write" if effect == "write" or board.files.pop(path, "") == "write" else "read"
+            kept = "write" if (effect == "write" and not failed) or board.files.pop(path, "") == "write" else "read"
             board.files.pop(path, None)
             board.files[path] = kept
     if not failed and effect in ("none", "read") and not board.failures:
@@ -169,7 +176,9 @@ def note_result(
         error = "\n".join(lines)[:_FAILURE_CHARS]
         times = before.times + 1 if before else 1
         attempt = call_summary(name, arguments)
-        board.failures[key] = Failure(attempt=attempt, error=error, uuid=uuid, seq=seq, times=times)
+        board.failures[key] = Failure(
+            attempt=attempt, error=error, uuid=uuid, seq=seq, times=times, is_noted=name == NOTED
+        )
     if effect == "write" or (effect == "external" and not _only_looks(arguments)):
         board.commands.pop(key, None)
         board.commands[key] = Command(
@@ -268,8 +277,10 @@ def _todo_lines(board: Blackboard) -> list[str]:
 
 
 def _failure_lines(board: Blackboard) -> list[str]:
+    """The model's own notes first: they were made to be kept. Each newest first."""
     lines = []
-    for failure in reversed(board.failures.values()):
+    newest = list(reversed(board.failures.values()))
+    for failure in sorted(newest, key=lambda failure: not failure.is_noted):
         times = f" ({failure.times} times)" if failure.times > 1 else ""
         error = failure.error.replace("\n", "\n    ")
         lines.append(f"- {failure.attempt}{times}\n    {error}")

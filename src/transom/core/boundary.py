@@ -201,18 +201,17 @@ class _Desk:
         by code when the cache is cold anyway, or when waiting has cost as much as opening does."""
         state, known = self.state, self.state.estimates
         is_told = self.is_live and not state.reminder_claimed
-        fresh = self.window.fixed + sum(self.window.cost(item) for item in self.opening.first_message())
-        new = sum(self.window.cost(item) for item in self.items[self.opening.first_new() :])
+        pinned = self.opening.pinned_tokens()
+        handoff = round(known.handoff) if is_told else 0
 
         def weighed(gain: int, seed: int) -> Outlook:
-            handoff = round(known.handoff) if is_told else 0
             return pace.outlook(
-                state, tariff, gain=gain, seed=seed, pinned=fresh, now=self.now, handoff=handoff, reuse=reuse
+                state, tariff, gain=gain, seed=seed, pinned=pinned, now=self.now, handoff=handoff, reuse=reuse
             )
 
         # A plan is made only where the last window's seed says that it may pay.
         reuse = Reuse(rate=0.0)
-        guess = self.current() - fresh - new - known.seed
+        guess = self.current() - pinned - self.opening.new_tokens() - known.seed
         if guess <= 0 or not weighed(guess, known.seed).is_due:
             return
         reuse = pace.reuse_in(state)

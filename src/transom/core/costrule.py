@@ -59,7 +59,7 @@ _GROWTH_WEIGHT = 5.0
 _GROWTH_KEEPS = 0.9
 _REUSE = 3.0
 """Handles of earlier steps that a step uses, before anything is known: 2.7 is the median, 3.2 the mean."""
-_REUSE_WEIGHT = 6.0
+_REUSE_WEIGHT = 5.0
 _REUSE_KEEPS = 0.97
 _BUSY_KEEPS = 0.5
 _BUSY_MOST = 3.0

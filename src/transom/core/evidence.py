@@ -5,8 +5,8 @@ names its source, a user's `message_uuid` or `path[:line]` in the workspace, and
 there: the requirement itself, or each phrase it quotes, compared with white space folded. What is kept is the source's
 own sentence, whole: "delete the data" cut out of "never delete the data" comes back with its "never", and of a
 paraphrase around a quote only the quoted sentence. What does not hold becomes an inference, with the reason; a model's
-or a tool's own words are no source. An inference carries the generation in which it was first made, however often it
-is repeated.
+or a tool's own words are no source, nor is a file that the session wrote. An inference carries the generation in which
+it was first made, however often it is repeated.
 
 Sizes are refused with the numbers, never cut: a cut handoff would be a summary nobody wrote.
 """
@@ -14,14 +14,15 @@ Sizes are refused with the numbers, never cut: a cut handoff would be a summary 
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from posixpath import normpath
 
 import msgspec
 
 from transom.core.block import Text
 from transom.core.event import Demotion, Handoff, Inference, RelatedFile, Requirement
+from transom.core.passage import Passage
 from transom.core.state import State, folded
 from transom.errors import HandoffRefused, PathEscaped
 
@@ -34,10 +35,6 @@ _BULLET = re.compile(r"^\s*(?:[-*+•]|\d{1,3}[.)])\s+")
 _NUMBER = re.compile(r"^\d{1,3}[.)]\s*")
 _LONGEST_TITLE = 60
 _LONGEST_LINE_NUMBER = 9
-_LONGEST_SENTENCE = 600
-"""Characters: what is kept for a few words of a longer passage is no requirement, but a page."""
-_SOURCE_CHARS = 1_000_000
-"""Of one source that are looked through: a second's work; words further down are cited by line."""
 _LEAST_CHARS = 12
 """A shorter claim stands in too many messages to say whose it is."""
 _ROLES = frozenset({"spec", "decision", "implementation", "test", "handoff", "other"})
@@ -284,9 +281,11 @@ class _Sources:
     def __init__(self, state: State, files: Files) -> None:
         self._state = state
         self._files = files
-        self._read: dict[str, _Passage | str] = {}
+        done = state.board.files.items()
+        self._written = {normpath(_inside(path, files.root)) for path, how in done if how == "write"}
+        self._read: dict[str, Passage | str] = {}
 
-    def named(self, source: str) -> _Passage | str:
+    def named(self, source: str) -> Passage | str:
         """The text of a source, or why there is none."""
         if source not in self._read:
             self._read[source] = self._find(source)
@@ -298,102 +297,33 @@ class _Sources:
             return "", ""
         for words in reversed(self._state.words):
             found = self.named(words.uuid)
-            stands = found.sentence(claim) if isinstance(found, _Passage) else ""
+            stands = found.sentence(claim) if isinstance(found, Passage) else ""
             if stands and words.disposition != "superseded":
                 return stands, f"message_uuid: {words.uuid}"
         return "", ""
 
-    def _find(self, source: str) -> _Passage | str:
+    def _find(self, source: str) -> Passage | str:
         if not source:
             return "names no source"
         said = next((words for words in self._state.words if words.uuid == source), None)
         if said is not None:
             text = "\n".join(block.text for block in said.blocks if isinstance(block, Text))
-            return _Passage(text, 0, "that message does not say so")
+            return Passage(text, 0, "that message does not say so")
         path, line = _place(_inside(source, self._files.root))
         if path_problem(path):
             return "no user said so, and it is no path in the workspace"
+        if normpath(path) in self._written:
+            return "no user said so, and this session wrote that file itself"
         try:
             found = self._files.text(path)
         except PathEscaped as problem:
             return str(problem)
         if found is None:
             return "there is no such user message and no such file"
-        return _Passage(found, line, "that file does not say so" + (" near that line" if line else ""))
-
-
-_AROUND = 5
-"""Lines around a cited one in which its words may stand: files move a little between reading and citing."""
+        return Passage(found, line, "that file does not say so" + (" near that line" if line else ""))
 
 
 def _place(source: str) -> tuple[str, int]:
     path, _, line = source.rpartition(":")
     is_numbered = path and line.isdecimal() and len(line) <= _LONGEST_LINE_NUMBER
     return (path, int(line)) if is_numbered else (source, 0)
-
-
-class _Passage:
-    """A source's sentences near a line (0 = all of them), searchable as one folded text."""
-
-    def __init__(self, text: str, line: int, silence: str) -> None:
-        self.silence = silence
-        near = [
-            (said, lead)
-            for first, last, said, lead in _sentences(text)
-            if not line or (first <= line + _AROUND and last >= line - _AROUND)
-        ]
-        self._said = [said for said, _ in near]
-        self._leads = [lead for _, lead in near]
-        self._starts: list[int] = []
-        size = 0
-        shapes = [said.casefold() for said in self._said]
-        for shape in shapes:
-            self._starts.append(size)
-            size += len(shape) + 1
-        self._folded = " ".join(shapes)
-
-    def sentence(self, claim: str) -> str:
-        """The whole sentences in which these words stand, under the line that introduces their list; empty if they
-        do not stand here, or only in the middle of a page."""
-        words = folded(claim)
-        at = self._folded.find(words) if words else -1
-        if at < 0:
-            return ""
-        first = bisect_right(self._starts, at) - 1
-        last = bisect_right(self._starts, at + len(words) - 1)
-        whole = " ".join((self._leads[first], *self._said[first:last])).strip()
-        return whole if len(whole) <= max(_LONGEST_SENTENCE, 2 * len(claim)) else ""
-
-
-_MARK = re.compile(r"[ \t]*(?:[-*+•]|\d{1,3}[.)]|#{1,6}|>)\s+")
-_SENTENCE_END = re.compile(r"(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)\s+(?![a-z])|(?<=[。！？])")
-_UNFINISHED = re.compile(r"[\w,，、(]$")
-
-
-def _sentences(text: str) -> Iterator[tuple[int, int, str, str]]:
-    """(first line, last line, sentence, the line that introduces its list), in order, with white space folded."""
-    lead = ""
-    for first, run in _runs(text[:_SOURCE_CHARS].splitlines()):
-        mark = _MARK.match(run[0])
-        whole = " ".join((run[0][mark.end() :] if mark else run[0], *run[1:]))
-        if not mark or run[0].lstrip().startswith("#"):
-            lead = ""
-        pieces = [" ".join(piece.split()) for piece in _SENTENCE_END.split(whole)]
-        yield from ((first, first + len(run) - 1, said, lead) for said in pieces if said)
-        if not mark and pieces[-1].endswith((":", "：")):
-            lead = pieces[-1]
-
-
-def _runs(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
-    """Lines that go on from one another, with the number of the first: a sentence may be wrapped anywhere."""
-    run: list[str] = []
-    for number, line in enumerate(lines, 1):
-        goes_on = run and line.strip() and not _MARK.match(line) and _UNFINISHED.search(run[-1].rstrip())
-        if goes_on and "=" not in run[-1] and "=" not in line:
-            run.append(line)
-            continue
-        if run:
-            yield number - len(run), run
-        run = [line] if line.strip() else []
-    if run:
-        yield len(lines) - len(run) + 1, run

@@ -47,8 +47,10 @@ class Opening:
 
     def must_fit(self, more: int = 0) -> bool:
         """At the hard limit even what the model has not seen is cut, and the minimum gain is not asked for; nor is it
-        where the provider says that its window is smaller."""
-        return self._state.is_overflowed or self._window.tokens + more >= self._bounds.hard
+        where the provider says that its window is smaller, in a window in which it has answered."""
+        state = self._state
+        is_smaller = state.is_overflowed and state.steps > state.window.step
+        return is_smaller or self._window.tokens + more >= self._bounds.hard
 
     def first_new(self) -> int:
         """The first position of what has just arrived, which is kept whole. New results go with the reply that called
@@ -104,6 +106,19 @@ class Opening:
             made = plan(start, 0.0)
         self._protect(first, made)
         return made, taken
+
+    @property
+    def tokens(self) -> int:
+        """Of the prompt as it stands."""
+        return self._window.tokens
+
+    def pinned_tokens(self) -> int:
+        """Of what a new window has in common with this one from the start: the head, and the first message."""
+        return self._window.fixed + sum(self._window.cost(item) for item in self.first_message())
+
+    def new_tokens(self) -> int:
+        """Of what has just arrived, which a new window keeps."""
+        return sum(self._window.cost(item) for item in self._state.window.items[self.first_new() :])
 
     def seed_tokens(self) -> int:
         """Of the seed that a window by code would start with here, whether or not it should."""

@@ -12,7 +12,7 @@ from typing import assert_never
 import msgspec
 
 from transom.core import pace
-from transom.core.blackboard import note_call, note_result, note_unknown
+from transom.core.blackboard import NOTED, note_call, note_result, note_unknown
 from transom.core.block import Block, ToolCall, ToolResultRaw
 from transom.core.calibration import calibration_for
 from transom.core.epochs import opened, patched, stated
@@ -168,7 +168,7 @@ def _refused(state: State, fact: WindowRefused) -> None:
 def _noted(state: State, event: Event, fact: NegativeNoted) -> None:
     note_result(
         state.board,
-        name="noted",
+        name=NOTED,
         arguments=fact.attempt,
         text=fact.outcome,
         failed=True,
