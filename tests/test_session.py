@@ -17,6 +17,7 @@ from transom.core.event import (
     Section,
     SessionOpened,
     Tool,
+    Usage,
     UserSaid,
     WindowOpened,
 )
@@ -275,3 +276,14 @@ def test_half_an_emoji_in_the_window_only_costs_the_snapshot() -> None:
     log, session = played(saved, "go \ud800")
     assert saved.rows == []
     assert Session.open(log, "s", session.rules, saved).state == session.state
+
+
+def test_a_tail_is_counted_once_although_the_reported_prompt_had_it() -> None:
+    story = Story(rules("gssc", 20_000))
+    story.user("Build it. You must never touch a.py.")
+    first = story.step()
+    assert first.tail_tokens > 0
+    story.reply("I begin.", usage=Usage(uncached=first.tokens, output=2))
+    second = story.step()
+    grown = second.tokens - first.tokens
+    assert 0 < grown < 20 + abs(second.tail_tokens - first.tail_tokens)

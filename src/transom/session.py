@@ -190,7 +190,7 @@ class Session:
             made.append(prepared)
             return (
                 Draft(
-                    fact=sent(prepared.wire, prepared.verdict, prepared.tokens),
+                    fact=sent(prepared.wire, prepared.verdict, prepared.tokens, prepared.tail_tokens),
                     uuid=self.rules.ids(),
                     at=self.rules.clock(),
                 ),

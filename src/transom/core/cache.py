@@ -169,8 +169,8 @@ def restored(pinned: RequestSent, wire: Wire) -> Pin:
     return Pin(head=head, rolling=rolling, messages=end, keyed=keyed)
 
 
-def sent(wire: Wire, verdict: Verdict, tokens: int) -> RequestSent:
-    """The fact on a request, which is appended before it is sent."""
+def sent(wire: Wire, verdict: Verdict, tokens: int, tail_tokens: int = 0) -> RequestSent:
+    """The fact on a request of so many tokens, its tail's among them; appended before it is sent."""
     return RequestSent(
         head=head_digest(wire),
         body=wire.rolling[wire.messages].hex(),
@@ -178,6 +178,7 @@ def sent(wire: Wire, verdict: Verdict, tokens: int) -> RequestSent:
         verdict=verdict.kind,
         reasons=verdict.reasons,
         tokens=tokens,
+        tail_tokens=tail_tokens,
         provider=wire.keyed.provider,
         model=wire.keyed.model,
         fields=wire.keyed.fields,

@@ -444,6 +444,8 @@ class RequestSent(_Fact, frozen=True, kw_only=True, tag="request_sent"):
     reasons: tuple[str, ...] = ()
     tokens: int = 0
     """Estimated prompt tokens in the model's own tokens."""
+    tail_tokens: int = 0
+    """Those of the tail among them, which the next request does not have."""
     cached_tokens: int = 0
     """Not filled: what the provider's rules say is read follows from the log (`core.ledger`)."""
     provider: str = ""

@@ -299,6 +299,7 @@ def _sent(state: State, event: Event, fact: RequestSent) -> None:
     pace.asked(state, event.at)
     state.requests += 1
     state.turn += 1
+    state.tail_tokens = fact.tail_tokens
     state.window.sent = len(state.window.items)
     if fact.verdict != "drift":
         state.pin, state.pin_seq = fact, event.seq

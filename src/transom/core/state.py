@@ -188,6 +188,8 @@ class State(msgspec.Struct, kw_only=True):
     boundaries: int = 0
     refused_tokens: int = 0
     """The window's tokens when a rewrite was last refused: it is tried again only when the window has grown (L11)."""
+    tail_tokens: int = 0
+    """Of the last request's tail: reported with its prompt, and gone with it."""
     known_prompt: int = 0
     """The last reported prompt, if the window has only grown since; what it grows by calibrates the counts."""
     known_counts: Counts = (0, 0, 0, 0, 0)

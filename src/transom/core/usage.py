@@ -20,7 +20,7 @@ _TELLING = 150
 def learn(state: State, prompt: int) -> None:
     """The reported prompt grew by what was appended since the last one: calibrate."""
     window = state.window
-    prompt = max(0, prompt)
+    prompt = max(0, prompt - state.tail_tokens)
     if state.known_prompt and prompt:
         grown = prompt - state.known_prompt
         added = add_counts(window.counts, state.known_counts, -1)
