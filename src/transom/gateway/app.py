@@ -22,12 +22,12 @@ from yarl import URL
 from transom.errors import KernelError
 from transom.gateway.entrance import TurnedAway, entered
 from transom.gateway.exchange import Exchange
-from transom.gateway.face import Face
+from transom.gateway.face import Call, Face
 from transom.gateway.governor import Governor
 from transom.gateway.identity import Identity, identify
 from transom.gateway.journal import note, place_of
 from transom.gateway.metrics import Metrics
-from transom.gateway.redaction import NO_RULES, Redactor
+from transom.gateway.redaction import Redactor
 from transom.gateway.relay import STATUS, one_line, relayed
 from transom.gateway.upstream import Upstream
 
@@ -39,13 +39,12 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """`token`: what a client must show, in `x-transom-token` or in front of the path (`/t/TOKEN/v1/…`); empty: nobody
-    is asked. `is_governed` False: everything is relayed."""
+    is asked. `is_governed` False: everything is relayed. `max_body`: bytes of a request."""
 
-    is_governed: bool = True
-    token: str = ""
-    max_body: int = 64 * 1024 * 1024
-    """Bytes of a request; a larger one is refused. Claude Code caps its own at 32 MB."""
-    redactor: Redactor = NO_RULES
+    is_governed: bool
+    token: str
+    redactor: Redactor
+    max_body: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +120,8 @@ class Gateway:
             bare = path.partition("?")[0]
             took = int((monotonic() - began) * 1000)
             known = {"method": request.method, "path": bare, "outcome": outcome, "session": session}
-            note(logging.INFO, "request", status=status, ms=took, **known)
+            level = logging.DEBUG if outcome == "own" else logging.INFO  # probes come every few seconds
+            note(level, "request", status=status, ms=took, **known)
         return response
 
     async def _answered(self, request: web.Request, path: str) -> web.StreamResponse:
@@ -213,8 +213,7 @@ class Gateway:
         sent = asked.request.headers.items()
         headers = {name.lower(): value.encode("utf-8", "replace").decode() for name, value in sent}
         try:
-            call = await self.run(lambda: face.call(asked.body))
-            identity = await self.run(lambda: identify(face, call, headers))
+            call, identity = await self.run(lambda: self._read(asked.body, face, headers))
         except Exception as problem:  # noqa: BLE001 - what cannot be read goes on without us
             if not isinstance(problem, KernelError):
                 note(logging.ERROR, "unread", what=place_of(problem))
@@ -232,6 +231,10 @@ class Gateway:
             self.metrics.sent(turn.ready.prepared.verdict)
             self.metrics.count("requests", status="plain" if turn.ready.is_plain else "governed")
             return await Exchange(self, asked.request, asked.url, face, turn).answer()
+
+    def _read(self, body: bytes, face: Face, headers: Mapping[str, str]) -> tuple[Call, Identity]:
+        call = self.governor.read(face, body)
+        return call, identify(face, call, headers)
 
     @asynccontextmanager
     async def _in_turn(self, key: str) -> AsyncIterator[None]:

@@ -14,7 +14,7 @@ Everything a client sent and got is in the log as it came (`known`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import msgspec
@@ -88,6 +88,8 @@ class Conversation:
     used: list[Usage] = field(default_factory=list)
     """One of each answer from upstream."""
     known: Known = field(init=False)
+    asked: Call | None = None
+    """The last request, without its bytes."""
 
     def __post_init__(self) -> None:
         self.known = Known(self.face)
@@ -155,16 +157,18 @@ class Conversation:
         self._head(call)
         new = call.elements[call.lead + common :]
         known = self.known
-        known.raws[:] = call.elements[call.lead :][:common]
+        known.raws[:] = call.elements[call.lead : call.lead + common]
         if new:
             self._take(call, new, known.answered(new))
         self._answer_hosted()
+        self.asked = replace(call, body=b"")
 
     def extend(self, call: Call) -> None:
         """Append a request that names the answer it continues and brings only what is new."""
         self._head(call)
         self._take(call, call.elements[call.lead :], 0)
         self._answer_hosted()
+        self.asked = replace(call, body=b"")
 
     def _take(self, call: Call, new: Sequence[bytes], answered: int) -> None:
         """Append what new elements say; the first `answered` of them are in the log as the model's own."""
@@ -193,6 +197,8 @@ class Conversation:
 
     def _head(self, call: Call) -> None:
         """The client's own system text and tools, with the host's behind them: a new epoch if they changed."""
+        if self.asked is not None and self.asked.has_head_of(call):
+            return
         sections, tools = self.face.head(call)
         sections = tuple(msgspec.structs.replace(one, text=self.redactor.text(one.text)) for one in sections)
         names = {tool.name for tool in tools}

@@ -48,6 +48,10 @@ class Call:
         """The top-level fields in the client's order, as raw JSON, but the history."""
         return self.outline.fields
 
+    def has_head_of(self, other: Call) -> bool:
+        """Whether all but the histories is the same to the byte."""
+        return self.fields == other.fields and self.elements[: self.lead] == other.elements[: other.lead]
+
 
 class Splice(Protocol):
     """One answer to the client, made of one answer from upstream or of several, one after the other."""

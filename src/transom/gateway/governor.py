@@ -90,6 +90,12 @@ class Governor:
         self._held: OrderedDict[str, _Histories] = OrderedDict()
         self._answered: OrderedDict[str, Conversation] = OrderedDict()
 
+    def read(self, face: Face, body: bytes) -> Call:
+        """A request; what it has in common with one of the conversations in memory is not read anew. Raises
+        `BadInput`."""
+        held = (one for known in self._held.values() for one in known.open if one.face is face)
+        return face.call(body, [one.asked.outline for one in held if one.asked is not None])
+
     def begin(self, face: Face, call: Call, identity: Identity) -> Turn:
         """The conversation that a request continues, with what is new in it, ready for upstream. Raises `UsageError`
         for a model whose window is not known, and what deciding raises."""
@@ -97,8 +103,11 @@ class Governor:
         if call.previous:
             return self._continued(call, rules)
         known = self._known(face, identity, rules)
-        best = max(known.open, key=lambda one: (one.common(call), one.session.state.seq), default=None)
-        common = best.common(call) if best is not None else 0
+        common, _, best = max(
+            ((one.common(call), one.session.state.seq, one) for one in known.open),
+            key=lambda found: found[:2],
+            default=(0, 0, None),
+        )
         if best is None or not common:
             session_id = _session_id(identity.key, known.count)
             best = known.add(self._start(face, call, identity, rules, session_id))
