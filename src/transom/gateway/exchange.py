@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
 
+import msgspec
 from aiohttp import ClientError, ClientResponse, web
 from multidict import CIMultiDict
 from yarl import URL
@@ -36,6 +37,8 @@ _ROUNDS = 24
 """Requests upstream for one answer to a client: a model that goes on calling only the host is not asked again."""
 _ALIVE = 5.0
 """Seconds between comments that keep a client's stream open while the next answer is waited for."""
+_NO_STREAMS = frozenset({"application/json", "text/html"})
+"""What comes in place of a stream: an error under status 200, a page of somebody in between."""
 _ENCODED = ("accept-encoding", "content-encoding")
 
 
@@ -91,13 +94,16 @@ class Exchange:
         server, turn = self.server, self.turn
         while True:
             async with self._asked() as upstream:
-                if upstream.status != 200:
+                found: Reply | Failure | None
+                if self._streams(upstream):
+                    found = await self._read(upstream)
+                else:
                     data = await upstream.read()
-                    failure = failure_of(upstream.status, data)
-                    if await self._recovers(failure):
-                        continue
-                    return await self._refused(upstream, data)
-                found = await self._read(upstream)
+                    found = self._whole(upstream.status, data)
+                    if isinstance(found, Failure):
+                        if await self._recovers(found):
+                            continue
+                        return await self._refused(upstream, data)
                 headers = upstream.headers
             if found is None:
                 await self._note("unavailable", "the answer ended before its end")
@@ -136,18 +142,30 @@ class Exchange:
             await asyncio.sleep(_ALIVE)
             await given(self._response, b": waiting\n\n")
 
+    def _streams(self, upstream: ClientResponse) -> bool:
+        """Whether what comes is the stream that was asked for."""
+        return self.turn.call.is_streamed and upstream.status == 200 and upstream.content_type not in _NO_STREAMS
+
     async def _read(self, upstream: ClientResponse) -> Reply | Failure | None:
-        """Pass an answer on as it comes, and read it."""
+        """Pass a stream on as it comes, and read it."""
         self._splice.start(self.turn.ready.takes)
-        if not self.turn.call.is_streamed:
-            self._splice.whole(await upstream.read())
-            return self._splice.answer
         if self._response is None:
             await self._open(upstream.headers)
         async for data in upstream.content.iter_any():
             await self._write(self._splice.feed(data))
         await self._write(self._splice.feed(b""))
         return self._splice.answer
+
+    def _whole(self, status: int, data: bytes) -> Reply | Failure:
+        """Read what came in one piece; what is no answer says why there is none."""
+        if status != 200 or self.turn.call.is_streamed:
+            return failure_of(status, data)
+        self._splice.start(self.turn.ready.takes)
+        try:
+            self._splice.whole(data)
+        except msgspec.DecodeError:
+            return Failure(kind="unavailable", message="what came is no answer of this API")
+        return self._splice.answer or Failure(kind="unavailable", message="what came is no whole answer")
 
     async def _recovers(self, failure: Failure) -> bool:
         """Note why there is no answer; whether a smaller request is worth sending, once."""
