@@ -3,6 +3,7 @@ client behind it, see what it does."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -59,13 +60,15 @@ def _serve(
     log: Annotated[
         Literal["text", "json"], Parameter(help="Lines on stderr: what went wrong as text, or every request as JSON.")
     ] = "text",
+    max_mb: Annotated[int, Parameter(help="Largest request, in MB; others get 413.")] = 64,
+    timeout: Annotated[float, Parameter(help="Seconds without a byte after which upstream is given up.")] = 600.0,
     store: StoreFolder = None,
 ) -> int:
     """Serve until stopped. Requests under way are ended first (Ctrl-C or SIGTERM)."""
     from transom.cli.serving import serve_until_stopped
 
     plan = _plan(upstream, context_limit, policy, host=host, token=token, redact=redact, store=store)
-    serve_until_stopped(plan, port, log)
+    serve_until_stopped(replace(plan, max_body=max_mb << 20, silence=timeout), port, log)
     return 0
 
 

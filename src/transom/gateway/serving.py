@@ -42,6 +42,10 @@ class Plan:
     host: str = "127.0.0.1"
     token: str = ""
     redactor: Redactor = NO_RULES
+    max_body: int = 64 * 1024 * 1024
+    """Bytes of a request; a larger one is refused. Claude Code caps its own at 32 MB."""
+    silence: float = 600.0
+    """Seconds without a byte from upstream after which it is given up: models think for minutes."""
 
 
 def runner(plan: Plan, *, grace: float) -> web.AppRunner:
@@ -81,8 +85,10 @@ def gateway(plan: Plan) -> web.Application:
         )
         return Office(faces=_faces(kept.blobs), governor=governor, close=kept.close)
 
-    settings = Settings(is_governed=plan.policy.name != "raw", token=token, redactor=plan.redactor)
-    return Gateway(Upstream(plan.upstreams), make, settings).app()
+    settings = Settings(
+        is_governed=plan.policy.name != "raw", token=token, redactor=plan.redactor, max_body=plan.max_body
+    )
+    return Gateway(Upstream(plan.upstreams, plan.silence), make, settings).app()
 
 
 def _faces(blobs: Blobs) -> dict[str, Face]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
+from io import BytesIO
 from urllib.request import getproxies, proxy_bypass
 
 from aiohttp import ClientResponse, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
@@ -28,8 +29,10 @@ _HOP = frozenset({
 """What belongs to one connection (RFC 9110, 7.6.1), and what is made anew for the next."""
 _UNADDED = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 """What the HTTP client would add where a request has none."""
-_CONNECT, _SILENCE = 30.0, 600.0
-"""Seconds to a connection, and between two bytes of an answer: models think for minutes."""
+_PIECE = 1 << 20
+"""Bytes of a body from which on it is written in pieces, so that others get their turn between them."""
+_CONNECT = 30.0
+"""Seconds to a connection."""
 
 
 def passed_on(headers: Mapping[str, str] | Iterable[tuple[str, str]], *without: str) -> CIMultiDict[str]:
@@ -47,8 +50,10 @@ def passed_on(headers: Mapping[str, str] | Iterable[tuple[str, str]], *without: 
 class Upstream:
     """Use as an async context."""
 
-    def __init__(self, bases: Mapping[str, str]) -> None:
-        """`bases`: `anthropic` and `openai` to URLs, with or without `/v1`. Raises `BadInput` for what is no URL."""
+    def __init__(self, bases: Mapping[str, str], silence: float) -> None:
+        """`bases`: `anthropic` and `openai` to URLs, with or without `/v1`. `silence`: seconds without a byte after
+        which an answer is given up. Raises `BadInput` for what is no URL."""
+        self._silence = silence
         self._bases = {name: _base(name, url) for name, url in bases.items()}
         self._proxies: dict[str, str] = {}
         self._session: ClientSession | None = None
@@ -62,7 +67,7 @@ class Upstream:
         }
         self._session = ClientSession(
             connector=TCPConnector(limit=0),
-            timeout=ClientTimeout(total=None, connect=_CONNECT, sock_read=_SILENCE),
+            timeout=ClientTimeout(total=None, connect=_CONNECT, sock_read=self._silence),
             cookie_jar=DummyCookieJar(),
             auto_decompress=False,
             max_line_size=LINE,
@@ -89,7 +94,7 @@ class Upstream:
             method,
             url,
             headers=headers,
-            data=body,
+            data=BytesIO(body) if body and len(body) > _PIECE else body,
             allow_redirects=False,
             skip_auto_headers=_UNADDED,
             proxy=self._proxies.get(url.host or ""),
