@@ -41,6 +41,7 @@ from transom.compose import Store, counter, prices, provider
 from transom.core.block import ToolCall
 from transom.core.budget import LimitSource, limits
 from transom.core.canon import FORMAT
+from transom.core.costrule import Tariff, tariff_of
 from transom.core.event import EpochOpened, Event, SessionOpened, Tool
 from transom.core.evidence import Files
 from transom.core.policy import PRESETS, Policy
@@ -209,6 +210,7 @@ def agent(
         dialect=chosen.provider.dialect,
         clock=lambda: time_ns() // 1_000_000,
         ids=lambda: str(uuid4()),
+        tariff=_tariff(chosen),
     )
     if is_new:
         opened = _opened(chosen, how.policy, place.root)
@@ -241,6 +243,13 @@ def _weighed(opened: EpochOpened, chosen: Model) -> EpochOpened:
         return opened
     tools = tuple(msgspec.structs.replace(tool, tokens=weigh(tool)) for tool in opened.tools)
     return msgspec.structs.replace(opened, tools=tools)
+
+
+def _tariff(chosen: Model) -> Tariff | None:
+    """What the cost rule goes by. A model on one's own machine has no price; what is played has that of its name."""
+    if chosen.provider_name in ("scripted", "recorded"):
+        return tariff_of(find_price(prices(), chosen.name))
+    return tariff_of(chosen.price) if chosen.price else None
 
 
 def _opened(chosen: Model, policy: Policy, root: Path) -> SessionOpened:

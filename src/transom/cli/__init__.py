@@ -33,6 +33,7 @@ COMMANDS = {
     "config": "Show each setting of a run and where it comes from.",
     "replay": "Replay recorded sessions under several policies: tokens, price, boundaries, what was lost.",
     "cache": "Show what was read from the provider's prompt cache, what was billed again and why.",
+    "budget": "Say whether a new window would pay now: what it costs, what it saves, and how sure that is.",
     "sessions": "List the stored sessions.",
     "show": "Show a session's events, one event whole, or the exact window at any point.",
     "search": "Find words, identifiers or error strings in every stored session.",

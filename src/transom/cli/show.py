@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as stdlib_json
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -13,9 +14,12 @@ from rich.console import Console
 from rich.text import Text
 
 from transom import compose
+from transom.cli.budget import write_page
+from transom.cli.files import check_target
 from transom.cli.naming import find_session
 from transom.cli.options import AsJson, SessionName, StoreFolder
 from transom.cli.reading import headline, plain_json, speaker, tokens_of, whole
+from transom.cli.standing import standing_of
 from transom.cli.terminal import out, printable, printable_lines, when
 from transom.cli.windows import Seen, governed, recorded
 from transom.core.event import Event, Observed
@@ -38,16 +42,23 @@ def show(
     ] = "",
     context_limit: Annotated[str, Parameter(help="The model's window for --policy: 32k, 128000, 1M.")] = "",
     every: Annotated[bool, Parameter(name="--all", help="List also what was never put before the model.")] = False,
+    html: Annotated[
+        Path | None, Parameter(help="Write a page with plots: every prompt, and whether a new window pays now.")
+    ] = None,
     json: AsJson = False,
     store: StoreFolder = None,
 ) -> int:
     """Show a session's events, one event whole (--at), or the exact window at that point (--window)."""
+    check_target("--html", html)
     if context_limit and not policy:
         raise UsageError("--context-limit goes with --policy: a recorded window is as it was")
     with compose.store(store, is_new_allowed=False) as kept:
         row = find_session(kept.log, session)
         if at is not None and not 1 <= at <= row.head.seq:
             raise UsageError(f"--at {at}: {row.session_id} has events 1 to {row.head.seq}")
+        if html:
+            write_page(html, standing_of(kept, row, has_points=True))
+            return 0
         seq = row.head.seq if at is None else at
         if window or policy:
             seen = governed(kept.log, row, seq, policy, context_limit) if policy else recorded(kept.log, row, seq)

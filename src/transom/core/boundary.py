@@ -56,6 +56,8 @@ __all__ = ["before_step", "counted_tokens", "head_tokens", "prompt_tokens"]
 _WORDS_SHARE = 0.75
 """Of the hard limit: head and user's words may fill a window this far (source document 004 reserves a quarter)."""
 _KEPT = "the head, the user's own words and the newest messages"
+_PATIENCE = 3
+"""Steps a live model has to finish what it is at and to hand over, before code does it for cost alone."""
 _STORM = 6
 """Windows in a row that were full again after one result or none: recorded storms were hundreds of boundaries long,
 while a large result on its own fills one window or two."""
@@ -218,12 +220,12 @@ class _Desk:
         made, _ = self.opening.rollover("cost")
         gain = self.current() - made.tokens
         found = weighed(gain, self.window.size(made.seed_counts, 0) - self.window.fixed)
-        waited = (state.steps - known.reminded) * found.saving
+        waited = state.steps - known.reminded
         if not found.is_due:
             return
         if is_told and not found.is_cold:
             self.say("reminder", cost_notice(gain))
-        elif not self.is_live or found.is_cold or waited >= found.price:
+        elif not self.is_live or found.is_cold or (waited >= _PATIENCE and waited * found.saving >= found.price):
             self.open("cost", made, _KEPT)
 
     def is_answered(self) -> bool:

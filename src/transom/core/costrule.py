@@ -77,6 +77,9 @@ _COLD_STEPS = 15
 _TASK_END = 0.85
 _LEAST_REMAINING = 50
 """Steps a session of unknown length is expected to have left."""
+_LEAST_GAIN = 6_000
+"""Tokens: a window that holds less beyond a fresh one is never closed for its cost. No price says what a model loses
+that has to find its way again every third step; against no such floor the medians of the table rise by 0.006."""
 _LONGEST = 2_000
 _HANDOFF = 1_500.0
 """Output tokens of a handoff by a model, before one was seen; the worked example of the cost model."""
@@ -244,6 +247,7 @@ def weigh(known: Estimates, tariff: Tariff, reuse: Reuse, now: Moment, recall_to
         opening += (tariff.w - tariff.r) * now.pinned
     moved = again * max(0.0, 1 - _BUSY_SHARE * (reuse.busy - 1))
     period, due_at = _cheapest(known.growth_tokens, moved, opening, tariff, left)
+    due_at = max(due_at, _LEAST_GAIN)
     looked_up = _lookups(again, period)
     saving = tariff.r * (now.gain - looked_up)
     # The break-even of the cost model: without the new window its tokens would be read this once, too.
@@ -263,7 +267,7 @@ def weigh(known: Estimates, tariff: Tariff, reuse: Reuse, now: Moment, recall_to
         due_at=due_at,
         remaining=left,
         is_cold=is_cold,
-        is_due=is_due and now.gain > 0,
+        is_due=is_due and now.gain >= _LEAST_GAIN,
     )
 
 

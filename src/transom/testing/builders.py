@@ -16,6 +16,7 @@ from transom.adapters.provider_anthropic import DIALECT
 from transom.core.block import Block, Image, Text, Thought, ToolCall, ToolResultRaw
 from transom.core.budget import Limits, limits
 from transom.core.canon import FORMAT
+from transom.core.costrule import Tariff
 from transom.core.event import (
     Effect,
     Event,
@@ -67,6 +68,7 @@ def rules(
     *,
     dialect: Dialect = DIALECT,
     counter: Counter = COUNTER,
+    tariff: Tariff | None = None,
 ) -> Rules:
     """Rules with a clock and ids that count up from one."""
     ticks, names = count(1), count(1)
@@ -77,6 +79,7 @@ def rules(
         dialect=dialect,
         clock=lambda: next(ticks),
         ids=lambda: f"u{next(names)}",
+        tariff=tariff,
     )
 
 
