@@ -1,6 +1,6 @@
 """`python -m bench [NAME…] [--scale X] [--seed N]`: the figures of `store`, `counting`, `importing`, `kernel`, `cache`,
-`live`, `lab`, `regret`, `start` and `generations`, or of those named, each with its goal and verdict. All take about seven
-minutes on two busy cores."""
+`live`, `lab`, `regret`, `start` and `generations`, or of those named, each with its goal and verdict. All take about
+seven minutes on two busy cores."""
 
 from __future__ import annotations
 
