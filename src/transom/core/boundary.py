@@ -206,20 +206,21 @@ class _Desk:
         pinned = self.opening.pinned_tokens()
         handoff = round(known.handoff) if is_told else 0
 
-        def weighed(gain: int, seed: int) -> Outlook:
+        def weighed(gain: int, seed: int, reuse: Reuse) -> Outlook:
             return pace.outlook(
                 state, tariff, gain=gain, seed=seed, pinned=pinned, now=self.now, handoff=handoff, reuse=reuse
             )
 
-        # A plan is made only where the last window's seed says that it may pay.
-        reuse = Reuse(rate=0.0)
+        # The dearer a question, the later it is asked: what calls use again, then what a window would really hold.
         guess = self.current() - pinned - self.opening.new_tokens() - known.seed
-        if guess <= 0 or not weighed(guess, known.seed).is_due:
+        if guess <= 0 or not weighed(guess, known.seed, Reuse(rate=0.0)).is_due:
             return
         reuse = pace.reuse_in(state)
+        if not weighed(guess, known.seed, reuse).is_due:
+            return
         made, _ = self.opening.rollover("cost")
         gain = self.current() - made.tokens
-        found = weighed(gain, self.window.size(made.seed_counts, 0) - self.window.fixed)
+        found = weighed(gain, self.window.size(made.seed_counts, 0) - self.window.fixed, reuse)
         waited = state.steps - known.reminded
         if not found.is_due:
             return
