@@ -35,7 +35,7 @@ from transom.gateway.content_anthropic import (
 )
 from transom.gateway.face import Call, Speaker, Splice
 from transom.gateway.marks_anthropic import free_marks, mark_of, marked
-from transom.gateway.outline import LISTED, Outline, outline
+from transom.gateway.outline import LISTED, Outline, outline, written
 from transom.gateway.reading import exchanged, extended, fields_of, listed, value_of, without
 from transom.gateway.splice_anthropic import AnthropicSplice
 from transom.importers.fields import raw_text, read
@@ -307,20 +307,21 @@ class AnthropicFace:
             catalogue = extended(call.fields.get("tools", b""), ours)
             return exchanged(call.body, call.outline.spans, {"tools": catalogue} if ours else {})
         fields = dict(call.fields)
-        offered = [*listed(fields, "tools"), *ours]
-        if offered:
+        if withheld:
+            offered = [*listed(fields, "tools"), *ours]
             fields["tools"] = written_array([tool for tool in offered if _name_of(tool) not in withheld])
-        if messages is None:
-            fields["messages"] = written_array(call.elements)
-        else:
+        elif ours:
+            fields["tools"] = extended(fields.get("tools", b""), ours)
+        shown: Sequence[bytes] = call.elements
+        if messages is not None:
             places = (1, len(messages)) if marks is None else marks
             lead = call.elements[: call.lead]
-            shown = marked(messages, places, free_marks(fields, lead), mark_of(call.elements))
-            fields["messages"] = written_array([*lead, *shown, *([tail] if tail else [])])
+            free = free_marks(fields, lead)
+            shown = [*lead, *marked(messages, places, free, mark_of(call.elements)), *([tail] if tail else [])]
         if forced:
             fields = _unthinking(fields)
             fields["tool_choice"] = b'{"type":"tool","name":%b}' % string(forced)
-        return written_object(fields)
+        return written(fields, "messages", shown)
 
     def splice(self, *, is_streamed: bool) -> Splice:
         return AnthropicSplice(is_streamed=is_streamed, wire_of=self._reply_wire)

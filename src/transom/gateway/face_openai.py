@@ -15,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from transom.adapters.provider_writing import string, written_array, written_object
+from transom.adapters.provider_writing import string, written_array
 from transom.core.block import Block, Opaque, Text
 from transom.core.canon import canonical
 from transom.core.event import Section, Tool
@@ -23,6 +23,7 @@ from transom.core.state import NOTHING, Head, Item, Role
 from transom.core.wire import Dialect, Segment
 from transom.errors import BadInput
 from transom.gateway.face import Call
+from transom.gateway.outline import LISTED, written
 from transom.gateway.reading import exchanged, extended, fields_of, items_of, value_of
 from transom.importers.codex_lines import is_typed
 from transom.importers.fields import read
@@ -240,12 +241,15 @@ def offered(raw: bytes, ours: Sequence[bytes], withheld: frozenset[str]) -> byte
     return extended(raw, ours) if raw.startswith(b"[") else raw
 
 
-def sent_on(call: Call, changes: Mapping[str, bytes], *, is_anew: bool) -> bytes:
-    """The client's request with other values, behind the last field if it has none of that name; an empty value takes
-    the field away, which only a request written anew (`is_anew`) can do."""
-    if is_anew:
+def sent_on(
+    call: Call, changes: Mapping[str, bytes], *, history: str = "", elements: Sequence[bytes] | None = None
+) -> bytes:
+    """The client's request with other values, behind the last field if it has none of that name. With other `elements`
+    in its `history` it is written anew; an empty value then takes the field away."""
+    if elements is not None:
         merged = {**call.fields, **changes}
-        return written_object({name: value for name, value in merged.items() if value})
+        merged.setdefault(history, LISTED)
+        return written({name: value for name, value in merged.items() if value}, history, elements)
     return exchanged(call.body, call.outline.spans, changes)
 
 

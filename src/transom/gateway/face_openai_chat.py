@@ -17,7 +17,7 @@ from functools import cached_property
 import msgspec
 
 from transom.adapters import provider_openai_chat
-from transom.adapters.provider_writing import Reach, string, written_array
+from transom.adapters.provider_writing import Reach, string
 from transom.core.block import Block, Image
 from transom.core.event import Fact, Section, Tool
 from transom.core.state import Head, Item
@@ -151,13 +151,10 @@ class OpenAIChatFace:
             changes["tools"] = catalogue if catalogue != b"[]" else b""
         if forced:
             changes["tool_choice"] = b'{"type":"function","function":{"name":%b}}' % string(forced)
-        behind = [tail] if tail else []
-        if messages is not None:
-            lead = call.elements[: call.lead]
-            changes["messages"] = written_array([*lead, *marked(call, messages, marks), *behind])
-        elif tail or withheld:
-            changes["messages"] = written_array([*call.elements, *behind])
-        return sent_on(call, changes, is_anew=messages is not None or bool(withheld))
+        if messages is None and not tail and not withheld:
+            return sent_on(call, changes)
+        own = call.elements if messages is None else (*call.elements[: call.lead], *marked(call, messages, marks))
+        return sent_on(call, changes, history="messages", elements=(*own, tail) if tail else own)
 
     def splice(self, *, is_streamed: bool) -> Splice:
         return ChatStream() if is_streamed else ChatWhole()

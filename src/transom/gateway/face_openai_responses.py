@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from transom.adapters import provider_openai_responses
-from transom.adapters.provider_writing import Reach, string, written_array, written_object
+from transom.adapters.provider_writing import Reach, string, written_object
 from transom.core.event import Fact, Section, Tool
 from transom.core.state import Head, Item
 from transom.core.wire import Dialect, Segment
@@ -144,14 +144,13 @@ class OpenAIResponsesFace:
             changes["tools"] = catalogue if catalogue != b"[]" else b""
         if forced:
             changes["tool_choice"] = b'{"type":"function","name":%b}' % string(forced)
-        lead = [_without_tools(one, withheld) if withheld else one for one in call.elements[: call.lead]]
-        behind = [tail] if tail else []
+        if messages is None and not tail and not withheld:
+            return sent_on(call, changes)
         if messages is not None:
             changes |= dict.fromkeys(_KEPT, b"")
-        if messages is not None or tail or withheld:
-            own = call.elements[call.lead :] if messages is None else messages
-            changes["input"] = written_array([*lead, *own, *behind])
-        return sent_on(call, changes, is_anew=messages is not None or bool(withheld))
+        lead = [_without_tools(one, withheld) if withheld else one for one in call.elements[: call.lead]]
+        own = call.elements[call.lead :] if messages is None else messages
+        return sent_on(call, changes, history="input", elements=(*lead, *own, tail) if tail else (*lead, *own))
 
     def splice(self, *, is_streamed: bool) -> Splice:
         return ResponsesStream(self.dialect) if is_streamed else ResponsesWhole(self.dialect)

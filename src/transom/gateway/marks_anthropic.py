@@ -33,7 +33,8 @@ _KIND = msgspec.json.Decoder(_Kind)
 
 def free_marks(fields: Mapping[str, bytes], lead: Sequence[bytes]) -> int:
     """How many the client's head leaves: system, tools, leading messages, and a mark the API places itself."""
-    blocks = [*listed(fields, "system"), *listed(fields, "tools")]
+    heads = (name for name in ("system", "tools") if b"cache_control" in fields.get(name, b""))
+    blocks = [block for name in heads for block in listed(fields, name)]
     blocks.extend(block for element in lead for block in listed(fields_of(element), "content"))
     taken = sum(b"cache_control" in block and "cache_control" in fields_of(block) for block in blocks)
     return max(0, MARKS - taken - ("cache_control" in fields))

@@ -8,13 +8,14 @@ read, so both ways give the same outline.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from transom.adapters.provider_writing import string, written_object
 from transom.errors import BadInput
 from transom.gateway.reading import Span, fields_of, items_of, spans_of
 
-__all__ = ["LISTED", "Outline", "outline"]
+__all__ = ["LISTED", "Outline", "outline", "written"]
 
 LISTED = b"[]"
 """Stands for the list among the fields."""
@@ -47,6 +48,19 @@ def outline(body: bytes, name: str, known: Iterable[Outline] = ()) -> Outline:
     )
     found = _continued(body, name, before, count, place) if before is not None and count else None
     return found or _read(body, name)
+
+
+def written(fields: Mapping[str, bytes], name: str, items: Sequence[bytes]) -> bytes:
+    """The object anew, with these members in its list `name`. They are copied once."""
+    names = list(fields)
+    at = names.index(name)
+    ahead = written_object({one: fields[one] for one in names[:at]})[:-1]
+    behind = written_object({one: fields[one] for one in names[at + 1 :]})[1:]
+    opening = b"".join((ahead, b"," if at else b"", string(name), b":["))
+    closing = b"".join((b"]", b"," if at + 1 < len(names) else b"", behind))
+    if len(items) < 2:
+        return b"".join((opening, *items, closing))
+    return b",".join((opening + items[0], *items[1:-1], items[-1] + closing))
 
 
 def _shared(body: bytes, before: Outline) -> tuple[int, int]:
