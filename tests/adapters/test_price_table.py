@@ -63,7 +63,8 @@ def test_the_table_is_whole() -> None:
         assert price.output >= price.input, price.name
         assert price.context_window > price.max_output > 0, price.name
         assert price.rules in table.rules.values(), price.name
-        assert price.rules.min_prefix_tokens * price.rules.ttl_seconds > 0, price.name
+        if price.provider != "local":  # a model in this process forgets nothing and takes any prefix
+            assert price.rules.min_prefix_tokens * price.rules.ttl_seconds > 0, price.name
 
 
 def test_an_entry_is_not_hidden_behind_an_earlier_one() -> None:

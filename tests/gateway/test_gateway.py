@@ -82,6 +82,11 @@ def events(plan: Plan) -> list[Event]:
         return list(kept.log.read(session.session_id))
 
 
+def stored(plan: Plan) -> list[str]:
+    with compose.store(plan.store) as kept:
+        return [row.session_id for row in kept.log.sessions()]
+
+
 def facts(plan: Plan, kind: type[Any]) -> list[Any]:
     return [event.fact for event in events(plan) if isinstance(event.fact, kind)]
 
@@ -428,6 +433,9 @@ def test_a_request_beside_the_main_loop_passes_as_it_is_and_is_kept_by_itself(
         side.step()
         assert model.asked[-1][2] == body
     assert side.status == ["side"]
+    deadline = time.monotonic() + 20
+    while len(stored(plan)) < 2 and time.monotonic() < deadline:
+        time.sleep(0.02)  # it is kept behind the answer
     with compose.store(plan.store) as kept:
         rows = kept.log.sessions()
         assert sorted(row.title for row in rows) == ["", "beside the main loop"]
