@@ -183,7 +183,8 @@ class Conversation:
                 said = (*said, _redaction(seq + len(facts), said))
             facts.extend(said)
             ends.extend([seq + len(facts)] * (end - first))
-        fields = {name: value for name, value in call.fields.items() if name not in _ELEMENTS}
+        lead = b"[%b]" % b",".join(call.elements[: call.lead])
+        fields = {name: lead if name in _ELEMENTS else value for name, value in call.fields.items()}
         rest = {name: value for name, value in fields.items() if known.rest.get(name) != value}
         brought = Request(
             digests=[known.digest(element).hex() for element in new],

@@ -25,7 +25,7 @@ _REQUEST, _ANSWER = "client_request", "client_answer"
 
 class Request(msgspec.Struct, omit_defaults=True):
     """What a request brought. `ends[i]` is the session's seq behind element `i` of the new ones, `rest` the top-level
-    fields that changed."""
+    fields that changed, the list of elements with those that belong to the head."""
 
     digests: list[str]
     ends: list[int]
