@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -84,6 +85,7 @@ def role_of(element: bytes) -> str:
     return role if isinstance(role, str) else ""
 
 
+@lru_cache(maxsize=16)
 def message_of(element: bytes) -> Message:
     """The message in its pieces. Raises `BadInput` for what is none."""
     fields = fields_of(element)
