@@ -159,7 +159,9 @@ def _print_regret(found: Sequence[_Session], *, has_each: bool) -> None:
     print("|---|" + "---|" * len(columns))
     for strategy in next(iter(columns.values())):
         cells = [_spread(rows.get(strategy, [])) for rows in columns.values()]
-        print(f"| {strategy} |", " | ".join(cells), "|")
+        count = max(len(rows.get(strategy, [])) for rows in columns.values())
+        fewer = f" ({count} sessions)" if count < len(found) else ""
+        print(f"| {strategy}{fewer} |", " | ".join(cells), "|")
 
 
 def _spread(ratios: list[float]) -> str:
