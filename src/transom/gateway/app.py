@@ -11,8 +11,8 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from time import monotonic
 from typing import TypeVar
 
@@ -23,17 +23,19 @@ from transom.errors import KernelError
 from transom.gateway.entrance import TurnedAway, entered
 from transom.gateway.exchange import Exchange
 from transom.gateway.face import Call, Face
-from transom.gateway.governor import Governor
+from transom.gateway.governor import Governor, Turn
 from transom.gateway.identity import Identity, identify
 from transom.gateway.journal import note, place_of
 from transom.gateway.metrics import Metrics
 from transom.gateway.redaction import Redactor
-from transom.gateway.relay import STATUS, one_line, relayed
+from transom.gateway.relay import STATUS, Keep, one_line, relayed
 from transom.gateway.upstream import Upstream
 
 __all__ = ["Gateway", "Office", "Settings"]
 
 T = TypeVar("T")
+_TRIES, _PAUSE = 6, 0.1
+"""How often a history is asked for that another request is using, and the seconds between."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +73,6 @@ class Gateway:
         self.metrics = Metrics()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="governor")
         self._office: Office | None = None
-        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=self._settings.max_body)
@@ -181,11 +182,11 @@ class Gateway:
     # -- requests that are not governed
 
     async def _relay(
-        self, asked: _Asked, face: Face | None, status: str, reason: str = "", kept: list[bytes] | None = None
+        self, asked: _Asked, face: Face | None, status: str, reason: str = "", keep: Keep | None = None
     ) -> web.StreamResponse:
         self.metrics.count("requests", status=status)
         told = f"{status}; {reason}" if reason else status
-        return await relayed(self, asked.request, asked.url, asked.body, told, face=face, kept=kept)
+        return await relayed(self, asked.request, asked.url, asked.body, told, face=face, keep=keep)
 
     async def _open(self, asked: _Asked, face: Face, status: str, reason: str = "") -> web.StreamResponse:
         """The client's own request, ungoverned; a secret in it is not sent on all the same."""
@@ -197,15 +198,16 @@ class Gateway:
 
     async def _aside(self, asked: _Asked, face: Face, identity: Identity) -> web.StreamResponse:
         """A request beside the main loop, or a client's compaction: as it is, and kept by itself."""
-        kept: list[bytes] = []
-        response = await self._relay(await self._redacted(asked), face, identity.kind, kept=kept)
-        data = b"".join(kept)
-        try:
-            await self.run(lambda: self.governor.aside(face, identity, asked.body, response.status, data))
-        except KernelError as problem:
-            self.metrics.count("unkept")
-            note(logging.ERROR, "unkept", what=place_of(problem))
-        return response
+
+        async def keep(status: int, data: bytes) -> None:
+            aside = partial(self.governor.aside, face, identity, asked.body, status, data)
+            try:
+                await asyncio.shield(self.run(aside))
+            except KernelError as problem:
+                self.metrics.count("unkept")
+                note(logging.ERROR, "unkept", what=place_of(problem))
+
+        return await self._relay(await self._redacted(asked), face, identity.kind, keep=keep)
 
     # -- requests that are
 
@@ -220,34 +222,47 @@ class Gateway:
             return await self._open(asked, face, "unread", one_line(problem))
         if identity.kind in {"side", "compaction"}:
             return await self._aside(asked, face, identity)
-        async with self._in_turn(identity.key):
-            try:
-                turn = await self.run(lambda: self.governor.begin(face, call, identity))
-            except Exception as problem:  # noqa: BLE001 - fail-open: the client's request goes on without us
-                reason = one_line(problem)
-                await self.run(lambda: self.governor.failed_open(identity, reason))
-                note(logging.WARNING, "failed-open", what=place_of(problem))
-                return await self._open(asked, face, "failed-open", reason)
+        try:
+            turn = await self._begun(face, call, identity)
+        except Exception as problem:  # noqa: BLE001 - fail-open: the client's request goes on without us
+            reason = one_line(problem)
+            await self.run(lambda: self.governor.failed_open(identity, reason))
+            note(logging.WARNING, "failed-open", what=place_of(problem))
+            return await self._open(asked, face, "failed-open", reason)
+        try:
             self.metrics.sent(turn.ready.prepared.verdict)
             self.metrics.count("requests", status="plain" if turn.ready.is_plain else "governed")
             return await Exchange(self, asked.request, asked.url, face, turn).answer()
+        finally:
+            self._let_go(turn)
 
     def _read(self, body: bytes, face: Face, headers: Mapping[str, str]) -> tuple[Call, Identity]:
         call = self.governor.read(face, body)
         return call, identify(face, call, headers)
 
-    @asynccontextmanager
-    async def _in_turn(self, key: str) -> AsyncIterator[None]:
-        """One request of a history at a time."""
-        lock, waiting = self._locks.get(key, (asyncio.Lock(), 0))
-        self._locks[key] = (lock, waiting + 1)
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, waiting = self._locks.pop(key)
-            if waiting > 1:
-                self._locks[key] = (lock, waiting - 1)
+    async def _begun(self, face: Face, call: Call, identity: Identity) -> Turn:
+        """The turn of a request. A client that asks again has left its first request, and that takes a moment to be
+        seen; then another client says the same, and gets a history of its own."""
+        for left in reversed(range(_TRIES)):
+            begin = partial(self.governor.begin, face, call, identity, forks=not left)
+            begun = asyncio.ensure_future(self.run(begin))
+            try:
+                turn = await asyncio.shield(begun)
+            except asyncio.CancelledError:
+                begun.add_done_callback(self._unwanted)
+                raise
+            if turn is not None:
+                return turn
+            await asyncio.sleep(_PAUSE)
+        raise AssertionError("the last try forks")
+
+    def _unwanted(self, begun: asyncio.Future[Turn | None]) -> None:
+        if not begun.cancelled() and begun.exception() is None and (turn := begun.result()) is not None:
+            self._let_go(turn)
+
+    def _let_go(self, turn: Turn) -> None:
+        """Behind whatever of the turn still waits for the governor's thread."""
+        self._thread.submit(self.governor.release, turn)
 
 
 def _own(target: str) -> str:

@@ -14,8 +14,10 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from uuid import UUID, uuid5
 
+import msgspec
+
 from transom.adapters.provider_writing import Reach, keyed
-from transom.core.budget import limits
+from transom.core.budget import LimitSource, limits
 from transom.core.canon import FORMAT
 from transom.core.event import Draft, Fact, Observed, SessionOpened
 from transom.core.overlay import prompt_tokens
@@ -37,6 +39,9 @@ _HELD = 64
 """Conversations in memory; the longest idle one goes first."""
 _KEYED = frozenset({"thinking", "speed", "response_format", "text"})
 """Request fields of the three APIs that messages are cached under (their prompt caching pages, 2026)."""
+_LARGE = 0.1
+"""Of the hard limit: a smaller result is not offloaded. Clients cap their results themselves, and a model that asked for
+a file works on what it was given, not on a reference to it."""
 _LOOKED_AT = 16
 """Newest sessions of one key that are opened to see which a request continues."""
 
@@ -68,6 +73,12 @@ class _Histories:
         self.open.append(one)
         return one
 
+    def use(self, one: Conversation) -> None:
+        """It comes last, and the longest unused is forgotten if there are too many."""
+        self.open.remove(one)
+        self.open.append(one)
+        del self.open[:-_HELD]
+
 
 class Governor:
     def __init__(
@@ -89,6 +100,8 @@ class Governor:
         self._redactor, self._clock, self._ids = redactor, clock, ids
         self._held: OrderedDict[str, _Histories] = OrderedDict()
         self._answered: OrderedDict[str, Conversation] = OrderedDict()
+        self._busy: set[str] = set()
+        """Sessions with a turn that is under way."""
 
     def read(self, face: Face, body: bytes) -> Call:
         """A request; what it has in common with one of the conversations in memory is not read anew. Raises
@@ -96,36 +109,49 @@ class Governor:
         held = (one for known in self._held.values() for one in known.open if one.face is face)
         return face.call(body, [one.asked.outline for one in held if one.asked is not None])
 
-    def begin(self, face: Face, call: Call, identity: Identity) -> Turn:
-        """The conversation that a request continues, with what is new in it, ready for upstream. Raises `UsageError`
-        for a model whose window is not known, and what deciding raises."""
+    def begin(self, face: Face, call: Call, identity: Identity, *, forks: bool = True) -> Turn | None:
+        """The conversation that a request continues, with what is new in it, ready for upstream; `release` it. One that
+        is busy with another turn is forked, or without `forks` is None. Raises `UsageError` for a model whose window is
+        not known, and what deciding raises."""
         rules = self._rules(face, call)
         if call.previous:
-            return self._continued(call, rules)
+            return self._taken(self._continued(call, rules), call)
         known = self._known(face, identity, rules)
-        common, _, best = max(
-            ((one.common(call), one.session.state.seq, one) for one in known.open),
-            key=lambda found: found[:2],
-            default=(0, 0, None),
+        common, _, _, best = max(
+            ((one.common(call), one.session_id not in self._busy, one.session.state.seq, one) for one in known.open),
+            key=lambda found: found[:3],
+            default=(0, True, 0, None),
         )
         if best is None or not common:
             session_id = _session_id(identity.key, known.count)
             best = known.add(self._start(face, call, identity, rules, session_id))
             common = 0
-        elif not best.continues(call, common):
+        elif not best.continues(call, common) or best.session_id in self._busy:
+            if best.continues(call, common) and not forks:
+                return None
             best = known.add(best.fork(common, _session_id(identity.key, known.count)))
+        known.use(best)
         best.session.go_on(rules)
         best.admit(call, common)
-        return Turn(best, call, best.ready(call))
+        return self._taken(best, call)
 
-    def _continued(self, call: Call, rules: Rules) -> Turn:
+    def _taken(self, conversation: Conversation, call: Call) -> Turn:
+        turn = Turn(conversation, call, conversation.ready(call))
+        self._busy.add(conversation.session_id)
+        return turn
+
+    def release(self, turn: Turn) -> None:
+        """The turn is over, well or not."""
+        self._busy.discard(turn.conversation.session_id)
+
+    def _continued(self, call: Call, rules: Rules) -> Conversation:
         """Where the server keeps the history: the conversation whose newest answer is named."""
         found = self._answered.pop(call.previous, None)
-        if found is None or found.known.answer is None:
+        if found is None or found.known.answer is None or found.session_id in self._busy:
             raise UsageError("it continues a response that was not the newest of any history here")
         found.session.go_on(rules)
         found.extend(call)
-        return Turn(found, call, found.ready(call))
+        return found
 
     def done(self, turn: Turn, data: bytes) -> None:
         """The client has its answer. `Turn.response_id` may be named by its next request."""
@@ -234,9 +260,12 @@ class Governor:
         limit = self._context_limit or self._window_of(call.model)
         # What the client may ask for in answer is kept free, but for a quarter of the window at most.
         reserve = max(min(8192, limit // 8), min(call.max_output_tokens, limit // 4))
+        source: LimitSource = "configured" if self._context_limit else "catalogue"
+        bounds = limits(limit, source=source, output_reserve=reserve)
+        above = self._policy.offload_above and max(self._policy.offload_above, int(_LARGE * bounds.hard))
         return Rules(
-            policy=self._policy,
-            bounds=limits(limit, source="configured" if self._context_limit else "catalogue", output_reserve=reserve),
+            policy=msgspec.structs.replace(self._policy, offload_above=above),
+            bounds=bounds,
             counter=self._counter,
             dialect=replace(face.dialect, keyed=keyed(Reach(origin=f"{face.name}/{call.model}"), call.fields, _KEYED)),
             clock=self._clock,

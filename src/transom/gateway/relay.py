@@ -6,7 +6,8 @@ room. A client that leaves ends its handler at once, and with it the request ups
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeAlias
 
 from aiohttp import ClientError, web
 from yarl import URL
@@ -15,8 +16,9 @@ from transom.gateway.face import Face
 from transom.gateway.metrics import Metrics
 from transom.gateway.upstream import Upstream, passed_on
 
-__all__ = ["STATUS", "ClientLeft", "Relaying", "cut", "given", "one_line", "opened", "relayed", "unreachable"]
+__all__ = ["STATUS", "ClientLeft", "Keep", "Relaying", "cut", "given", "one_line", "opened", "relayed", "unreachable"]
 
+Keep: TypeAlias = "Callable[[int, bytes], Awaitable[None]]"
 STATUS = "x-transom-status"
 """The header that says what was done with a request."""
 
@@ -40,11 +42,12 @@ async def relayed(
     status: str,
     *,
     face: Face | None = None,
-    kept: list[bytes] | None = None,
+    keep: Keep | None = None,
 ) -> web.StreamResponse:
-    """Pass a request on, and its answer back. `status` is what the client is told of it; the answer's bytes are added
-    to `kept`."""
+    """Pass a request on, and its answer back. `status` is what the client is told of it. `keep` is given the answer's
+    status and bytes before the client has the last of them; of one that does not come to its end, what came."""
     response: web.StreamResponse | None = None
+    came: list[bytes] = []
     try:
         async with server.upstream.ask(request.method, url, passed_on(request.headers), body or None) as answer:
             response = web.StreamResponse(status=answer.status, reason=answer.reason)
@@ -54,14 +57,21 @@ async def relayed(
                 response.content_length = int(length)
             await opened(response, request)
             async for data in answer.content.iter_any():
-                if kept is not None:
-                    kept.append(data)
-                await given(response, data)
+                came.append(data)
+                if keep is None:
+                    await given(response, came.pop())
+                elif len(came) > 1:
+                    await given(response, came[-2])
     except (ClientError, TimeoutError) as problem:
         if response is None:
             return unreachable(server.metrics, face, problem)
         server.metrics.count("broken")
         return cut(response, request)
+    finally:
+        if keep is not None:
+            await keep(0 if response is None else response.status, b"".join(came))
+    if came:
+        await given(response, came[-1])
     await given(response, None)
     return response
 
