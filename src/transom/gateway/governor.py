@@ -27,8 +27,9 @@ from transom.errors import KernelError, UsageError
 from transom.gateway.conversation import Conversation, Ready
 from transom.gateway.face import Call, Face
 from transom.gateway.identity import Identity
+from transom.gateway.known import Answer
 from transom.gateway.redaction import Redactor
-from transom.ports import Blobs, Counter, Log
+from transom.ports import Blobs, Counter, Log, Reply
 from transom.session import Rules
 
 __all__ = ["Governor", "Turn"]
@@ -40,8 +41,8 @@ _HELD = 64
 _KEYED = frozenset({"thinking", "speed", "response_format", "text"})
 """Request fields of the three APIs that messages are cached under (their prompt caching pages, 2026)."""
 _LARGE = 0.1
-"""Of the hard limit: a smaller result is not offloaded. Clients cap their results themselves, and a model that asked for
-a file works on what it was given, not on a reference to it."""
+"""Of the hard limit: a smaller result is not offloaded. Clients cap their results themselves, and a model that asked
+for a file works on what it was given, not on a reference to it."""
 _LOOKED_AT = 16
 """Newest sessions of one key that are opened to see which a request continues."""
 
@@ -153,16 +154,22 @@ class Governor:
         found.extend(call)
         return found
 
-    def done(self, turn: Turn, data: bytes) -> None:
-        """The client has its answer. `Turn.response_id` may be named by its next request."""
-        turn.conversation.done(turn.calls, "".join(turn.text), data)
+    def done(self, turn: Turn, reply: Reply | None, wire: str, data: bytes) -> None:
+        """The client has all of its answer now, `data`; `reply` was the last of it. The turn is over, and
+        `Turn.response_id` may be named by the next request."""
+        data_text = data.decode("utf-8", "backslashreplace")
+        got = Answer(calls=turn.calls, text="".join(turn.text), data=data_text)
+        turn.conversation.settle(turn.ready, reply, wire, got)
+        self.release(turn)
         if turn.response_id:
             self._answered[turn.response_id] = turn.conversation
             while len(self._answered) > _HELD:
                 self._answered.popitem(last=False)
 
-    def again(self, turn: Turn) -> None:
-        """Another request for the same turn: after the host's own calls, or an overflow."""
+    def again(self, turn: Turn, reply: Reply | None = None, wire: str = "") -> None:
+        """Another request for the same turn: after an answer that is not all the client gets, or an overflow."""
+        if reply is not None:
+            turn.conversation.settle(turn.ready, reply, wire)
         turn.rounds += 1
         turn.ready = turn.conversation.ready(turn.call)
 
