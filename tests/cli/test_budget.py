@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from transom import compose
 from transom.cli.budget import span
+from transom.testing.builders import Story, rules
 
 from .conftest import Run, claude_lines
 
@@ -112,3 +114,39 @@ def test_the_span_has_the_stated_odds() -> None:
     low, high = span(100)
     assert low == pytest.approx(10.5, abs=0.1)
     assert high == pytest.approx(230.3, abs=0.1)
+
+
+def test_a_live_session_that_waited_is_cold(run: Run, tmp_path: Path) -> None:
+    """Its clock counts from 1970."""
+    with compose.store(tmp_path / "store") as kept:
+        story = Story(rules("rollover-cost", 200_000), log=kept.log, session_id="live", model="claude-sonnet-4-5")
+        story.user("Build it.")
+        for _ in range(12):
+            story.work("a line of output that somebody wanted to see\n" * 120)
+    words = run("budget", "live").out
+    assert "cold: last asked" in words
+    assert "both ways write everything once: a new window writes less." in words
+    assert words.rstrip().endswith("Open one.")
+    told = json.loads(run("budget", "live", "--json").out)
+    assert told["is_cold"]
+    assert told["idle_seconds"] > 1e9
+
+
+def test_where_reading_is_free_no_window_is_due_for_its_cost(stored: Run, tmp_path: Path) -> None:
+    (tmp_path / "free.toml").write_text(
+        'dated = "2026-11"\n[[price]]\nname = "free"\nprovider = "mine"\nmodels = ["*claude*"]\ndate = "2026-11"\n'
+        'source = "mine"\ninput = 1\ncached = 0\noutput = 2\ncache = "common"\n'
+    )
+    done = stored("budget", ID, "--price", "free.toml")
+    assert done.code == 0, done.err
+    assert "never pays: reading is free." in done.out
+    assert "So none is due for its cost." in done.out
+    assert json.loads(stored("budget", ID, "--price", "free.toml", "--json").out)["pays_after_steps"] is None
+
+
+def test_a_long_session_is_thinned_on_the_page(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "s.jsonl").write_text("\n".join(claude_lines(450)) + "\n")
+    run("replay", tmp_path / "s.jsonl", "--arms", "raw", "--quiet")
+    assert run("budget", ID, "--html", "a.html").code == 0
+    paths = re.findall(r'points="([^"]*)"', (tmp_path / "a.html").read_text("utf-8"))
+    assert all(len(path.split()) <= 400 for path in paths)

@@ -265,3 +265,19 @@ def test_a_tariff_follows_from_a_price() -> None:
     assert tariff_of(price) == Tariff(
         r=0.25, w=1.25, k=4.0, min_prefix_tokens=1024, ttl_seconds=300, usd_per_million=2.0
     )
+
+
+def test_a_session_that_does_not_grow_needs_no_new_window() -> None:
+    known = settled(growth=0)
+    for _ in range(400):
+        note_growth(known, 0)
+    found = weigh(known, WARM, NO_REUSE, moment(50_000))
+    assert (found.due_at, found.is_due) == (inf, False)
+
+
+def test_what_a_step_looks_up_goes_into_a_new_window_where_this_one_cannot_hold_it() -> None:
+    """Reading is free, so only the watermark opens windows: before step 3, and at step 5 for its ten recalls."""
+    trace = Trace(pinned=0, appended=(4_000, 4_000, 4_000, 100, 100), output=(0,) * 5, seen=((), (), (), (), (1,) * 10))
+    at = Parameters(r=0.0, w=1.0, k=1.0, seed=500, recall=400, limit=11_500, watermark=0.7)
+    assert follow(trace, at) == (1, 3, 5)
+    assert cost(trace, (1, 3, 5), at) > 0
