@@ -73,6 +73,12 @@ class Ready:
         """Whether a call of this tool is answered by the host: its own, and what may not be called now."""
         return name in self.hosted or not self.now.accepts(name)
 
+    def wants_more(self, reply: Reply) -> bool:
+        """Whether the client has to see more than this answer: the model called only the host, or was asked for a
+        handoff and talked."""
+        calls = [block.name for block in reply.blocks if isinstance(block, ToolCall)]
+        return all(map(self.takes, calls)) if calls else self.now.allowed is not None
+
 
 @dataclass(slots=True)
 class Conversation:
@@ -246,33 +252,23 @@ class Conversation:
 
     # -- what comes back
 
-    def settle(self, ready: Ready, reply: Reply, wire: str) -> bool:
-        """Append an answer from upstream, `wire` being its bytes where the blocks do not say them. True if the client
-        has to see more: the model called only the host, or was asked for a handoff and talked."""
-        self._append(
-            ModelReplied(
-                blocks=reply.blocks,
-                model=reply.model,
-                stop_reason=reply.stop_reason,
-                usage=reply.usage,
-                response_id=reply.response_id,
-                wire=wire,
-            )
-        )
+    def settle(self, ready: Ready, reply: Reply | None, wire: str, got: Answer | None = None) -> None:
+        """Append an answer from upstream, `wire` being its bytes where the blocks do not say them; `got` is what the
+        client has then, if no more comes. Without `reply` it is no answer of a model."""
+        facts: list[Fact] = []
+        if reply is not None:
+            said = {"model": reply.model, "stop_reason": reply.stop_reason, "response_id": reply.response_id}
+            facts.append(ModelReplied(blocks=reply.blocks, usage=reply.usage, wire=wire, **said))
+        if got is not None:
+            self.known.answer = Answer(calls=got.calls, text=got.text)
+            facts.append(answer_fact(got))
+        self._append(*facts)
+        if reply is None:
+            return
         if reply.usage is not None:
             self.used.append(reply.usage)
-        calls = [block for block in reply.blocks if isinstance(block, ToolCall)]
-        if any(not ready.takes(call.name) for call in calls):
-            return False
-        if not calls:
-            return ready.now.allowed is not None
-        self._answer_hosted(ready.now)
-        return True
-
-    def done(self, calls: Sequence[str], text: str, data: bytes) -> None:
-        """The client has its answer: the ids of its calls, all its text, its bytes."""
-        self.known.answer = Answer(calls=list(calls), text=text)
-        self._append(answer_fact(Answer(calls=list(calls), text=text, data=data.decode("utf-8", "backslashreplace"))))
+        if ready.wants_more(reply):
+            self._answer_hosted(ready.now)
 
     def _answer_hosted(self, now: Surface | None = None) -> None:
         """Answer the open calls that are the host's; a handoff is heard last, when its siblings are settled."""

@@ -12,6 +12,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, Protocol, TypeVar
 
 import msgspec
@@ -26,7 +27,7 @@ from transom.gateway.face import Face
 from transom.gateway.governor import Governor, Turn
 from transom.gateway.journal import note, place_of
 from transom.gateway.metrics import Metrics
-from transom.gateway.relay import STATUS, ClientLeft, cut, given, opened, unreachable
+from transom.gateway.relay import STATUS, ClientLeft, cut, ended, given, opened, unreachable
 from transom.gateway.upstream import Upstream, passed_on
 from transom.ports import Reply
 
@@ -111,10 +112,11 @@ class Exchange:
             if isinstance(found, Failure):
                 await self._note(_kind(found), found.message)
                 return await self._finished(headers)
-            if not await self._settles(found) or turn.rounds >= _ROUNDS:
-                return await self._finished(headers)
+            self._hear(found)
+            if not turn.ready.wants_more(found) or turn.rounds >= _ROUNDS:
+                return await self._finished(headers, found)
             try:
-                await server.run(lambda: server.governor.again(turn))
+                await server.run(partial(server.governor.again, turn, found, self._splice.wire))
             except KernelError as problem:
                 return await self._broken(str(problem))
             server.metrics.sent(turn.ready.prepared.verdict)
@@ -189,8 +191,7 @@ class Exchange:
         self.server.metrics.count("upstream_errors", kind=kind)
         await self._kept(lambda: self.turn.conversation.failed(kind, message))
 
-    async def _settles(self, reply: Reply) -> bool:
-        """Append an answer; whether the client has to see more."""
+    def _hear(self, reply: Reply) -> None:
         self._is_asked = False
         turn = self.turn
         turn.response_id = turn.response_id or reply.response_id
@@ -198,7 +199,6 @@ class Exchange:
         calls = [block for block in reply.blocks if isinstance(block, ToolCall)]
         turn.calls.extend(call.call_id for call in calls if not turn.ready.takes(call.name))
         self.server.metrics.used(reply.usage)
-        return bool(await self._kept(lambda: turn.conversation.settle(turn.ready, reply, self._splice.wire)))
 
     async def _kept(self, work: Callable[[], T]) -> T | None:
         """Keep something in the log. If it cannot be kept the client still gets its answer."""
@@ -229,19 +229,18 @@ class Exchange:
             self._sent.append(data)
             await given(self._response, data)
 
-    async def _finished(self, headers: object) -> web.StreamResponse:
+    async def _finished(self, headers: object, reply: Reply | None = None) -> web.StreamResponse:
         """The answer's end; the log has it before the client."""
         rest = self._splice.end()
         turn = self.turn
         data = b"".join((*self._sent, rest))
-        await self._kept(lambda: self.server.governor.done(turn, data))
+        await self._kept(lambda: self.server.governor.done(turn, reply, self._splice.wire if reply else "", data))
         if self._response is None and not turn.call.is_streamed:
             whole = web.Response(status=200, body=rest)
             whole.headers.extend(self._shown(headers))
             return whole
-        await self._write(rest)
         response = self._response or await self._open(headers)
-        await given(response, None)
+        await ended(response, rest)
         return response
 
     async def _refused(self, upstream: ClientResponse, data: bytes) -> web.StreamResponse:

@@ -19,6 +19,7 @@ import msgspec
 from transom.adapters.provider_writing import Reach, keyed
 from transom.core.budget import LimitSource, limits
 from transom.core.canon import FORMAT
+from transom.core.costrule import tariff_of
 from transom.core.event import Draft, Fact, Observed, SessionOpened
 from transom.core.overlay import prompt_tokens
 from transom.core.policy import Policy
@@ -277,6 +278,7 @@ class Governor:
             dialect=replace(face.dialect, keyed=keyed(Reach(origin=f"{face.name}/{call.model}"), call.fields, _KEYED)),
             clock=self._clock,
             ids=self._ids,
+            tariff=tariff_of(find_price(self._prices, call.model)),
         )
 
     def _window_of(self, model: str) -> int:

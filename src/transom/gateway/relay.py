@@ -16,7 +16,19 @@ from transom.gateway.face import Face
 from transom.gateway.metrics import Metrics
 from transom.gateway.upstream import Upstream, passed_on
 
-__all__ = ["STATUS", "ClientLeft", "Keep", "Relaying", "cut", "given", "one_line", "opened", "relayed", "unreachable"]
+__all__ = [
+    "STATUS",
+    "ClientLeft",
+    "Keep",
+    "Relaying",
+    "cut",
+    "ended",
+    "given",
+    "one_line",
+    "opened",
+    "relayed",
+    "unreachable",
+]
 
 Keep: TypeAlias = "Callable[[int, bytes], Awaitable[None]]"
 STATUS = "x-transom-status"
@@ -70,9 +82,7 @@ async def relayed(
     finally:
         if keep is not None:
             await keep(0 if response is None else response.status, b"".join(came))
-    if came:
-        await given(response, came[-1])
-    await given(response, None)
+    await ended(response, came[-1] if came else b"")
     return response
 
 
@@ -84,13 +94,18 @@ async def opened(response: web.StreamResponse, request: web.Request) -> None:
         raise ClientLeft from problem
 
 
-async def given(response: web.StreamResponse, data: bytes | None) -> None:
-    """Write to the client; None ends its answer. Raises `ClientLeft`."""
+async def given(response: web.StreamResponse, data: bytes) -> None:
+    """Write to the client. Raises `ClientLeft`."""
     try:
-        if data is None:
-            await response.write_eof()
-        else:
-            await response.write(data)
+        await response.write(data)
+    except ConnectionError as problem:
+        raise ClientLeft from problem
+
+
+async def ended(response: web.StreamResponse, rest: bytes) -> None:
+    """Write the last of an answer. Raises `ClientLeft`."""
+    try:
+        await response.write_eof(rest)
     except ConnectionError as problem:
         raise ClientLeft from problem
 
