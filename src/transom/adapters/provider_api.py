@@ -83,6 +83,8 @@ def read_loosely(data: bytes | str, decoder: msgspec.json.Decoder[T]) -> T:
         return decoder.decode(data)
     except msgspec.ValidationError:
         raise
+    except RecursionError:
+        raise msgspec.DecodeError("nested too deeply") from None
     except msgspec.DecodeError as first:
         try:
             value = json.loads(data)

@@ -124,7 +124,10 @@ def _thought(reach: Reach, block: Thought) -> bytes:
     data = raw_object(block.opaque) if reach.carries(block) else b""
     if not data:
         return b""
-    item = _REASONING.decode(data)
+    try:
+        item = _REASONING.decode(data)
+    except msgspec.DecodeError:
+        return data  # of a shape that is not known here; whoever made it may know it
     return data if item.encrypted_content or item.content else b""
 
 

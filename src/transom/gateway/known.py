@@ -8,19 +8,22 @@ in a fork, they say how far a client's list is known.
 from __future__ import annotations
 
 import hashlib
+from base64 import b64decode, b64encode
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
+from transom.core.canon import plain_text
 from transom.core.event import Event, Observed, SessionOpened
 from transom.gateway.face import Face
-from transom.importers.mending import decode
 
 __all__ = ["Answer", "Known", "Request", "answer_fact", "request_fact"]
 
 _REQUEST, _ANSWER = "client_request", "client_answer"
+_PACKED = b'{"base64":"'
+"""How a value begins that is kept in base64."""
 
 
 class Request(msgspec.Struct, omit_defaults=True):
@@ -41,12 +44,35 @@ class Answer(msgspec.Struct, omit_defaults=True):
     data: str = ""
 
 
+_ANY = msgspec.json.Decoder(msgspec.Raw)
 _REQUEST_OF = msgspec.json.Decoder(Request)
 _ANSWER_OF = msgspec.json.Decoder(Answer)
 
 
 def request_fact(brought: Request) -> Observed:
-    return Observed(kind=_REQUEST, raw=msgspec.json.encode(brought).decode("utf-8", "backslashreplace"))
+    kept = Request(
+        digests=brought.digests,
+        ends=brought.ends,
+        elements=[_packed(raw) for raw in brought.elements],
+        rest={plain_text(name): _packed(raw) for name, raw in brought.rest.items()},
+    )
+    return Observed(kind=_REQUEST, raw=msgspec.json.encode(kept).decode())
+
+
+def _packed(raw: msgspec.Raw) -> msgspec.Raw:
+    """What a strict reader would refuse (half of an emoji, bytes that are no UTF-8, `NaN`) is kept in base64."""
+    data = bytes(raw)
+    try:
+        data.decode()
+        _ANY.decode(data)
+    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
+        return msgspec.Raw(b'%b%b"}' % (_PACKED, b64encode(data)))
+    return raw if not data.startswith(_PACKED) else msgspec.Raw(b" %b" % data)
+
+
+def _unpacked(raw: msgspec.Raw) -> bytes:
+    data = bytes(raw)
+    return b64decode(data[len(_PACKED) : -2]) if data.startswith(_PACKED) else data
 
 
 def answer_fact(got: Answer) -> Observed:
@@ -72,9 +98,9 @@ class Known:
         """Take in an event of the log."""
         fact = event.fact
         if isinstance(fact, Observed) and fact.kind == _REQUEST:
-            asked, _ = decode(fact.raw.encode("utf-8", "replace"), _REQUEST_OF)
-            self.take(asked, [bytes(raw) for raw in asked.elements])
-            self.rest.update({name: bytes(raw) for name, raw in asked.rest.items()})
+            asked = _REQUEST_OF.decode(fact.raw)
+            self.take(asked, [_unpacked(raw) for raw in asked.elements])
+            self.rest.update({name: _unpacked(raw) for name, raw in asked.rest.items()})
         elif isinstance(fact, Observed) and fact.kind == _ANSWER:
             self.answer = _ANSWER_OF.decode(fact.raw)
         elif isinstance(fact, SessionOpened) and fact.kind == "fork" and fact.parent is not None:
