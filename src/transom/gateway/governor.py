@@ -61,6 +61,7 @@ class Turn:
     text: list[str] = field(default_factory=list)
     response_id: str = ""
     """Of the first answer from upstream: the one the client sees."""
+    is_over: bool = False
 
 
 @dataclass(slots=True)
@@ -144,6 +145,7 @@ class Governor:
 
     def release(self, turn: Turn) -> None:
         """The turn is over, well or not."""
+        turn.is_over = True
         self._busy.discard(turn.conversation.session_id)
 
     def _continued(self, call: Call, rules: Rules) -> Conversation:
