@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from transom.adapters.provider_api import kind_of, read_loosely
+from transom.adapters.provider_api import counted, kind_of, read_loosely
 from transom.adapters.provider_errors import Failure, failure_of
 from transom.adapters.provider_writing import string, written_array, written_object
 from transom.core.block import Block, Opaque, Text, Thought, ToolCall
@@ -237,7 +237,7 @@ def _split(usage: _Usage) -> Usage | None:
     hour = usage.cache_creation.ephemeral_1h_input_tokens if usage.cache_creation is not None else None
     details = usage.output_tokens_details
     reasoning = details.thinking_tokens if details is not None else None
-    return Usage(
+    found = Usage(
         uncached=usage.input_tokens,
         cached=usage.cache_read_input_tokens or 0,
         written=usage.cache_creation_input_tokens or 0,
@@ -245,3 +245,4 @@ def _split(usage: _Usage) -> Usage | None:
         output=usage.output_tokens or 0,
         reasoning=-1 if reasoning is None else reasoning,
     )
+    return counted(found)

@@ -17,12 +17,15 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from transom.adapters.provider_errors import Failure
+from transom.core.event import Usage
 from transom.core.wire import Dialect
 from transom.ports import Delta, Outgoing, Reply
 
-__all__ = ["Api", "Reader", "kind_of", "micro_dollars", "read_loosely"]
+__all__ = ["Api", "Reader", "counted", "kind_of", "micro_dollars", "read_loosely"]
 
 T = TypeVar("T")
+_MOST = 2**53
+"""Tokens: no count is as large, and what JSON readers keep exact ends here."""
 
 
 class _Kind(msgspec.Struct):
@@ -74,6 +77,12 @@ def kind_of(raw: bytes) -> str:
 def micro_dollars(dollars: float | None) -> int:
     """Dollars as micro-dollars; -1 if not reported."""
     return round(dollars * 1e6) if dollars is not None and math.isfinite(dollars) and dollars >= 0 else -1
+
+
+def counted(usage: Usage) -> Usage | None:
+    """The usage, if all of it can be counts; else it counts as not reported."""
+    figures = (usage.uncached, usage.cached, usage.written, usage.written_1h, usage.output, usage.reasoning + 1)
+    return usage if all(0 <= figure < _MOST for figure in figures) else None
 
 
 def read_loosely(data: bytes | str, decoder: msgspec.json.Decoder[T]) -> T:

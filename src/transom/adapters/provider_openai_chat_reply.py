@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from transom.adapters.provider_api import micro_dollars, read_loosely
+from transom.adapters.provider_api import counted, micro_dollars, read_loosely
 from transom.adapters.provider_errors import Failure, failure_of
 from transom.adapters.provider_writing import string, written_object
 from transom.core.block import Block, Opaque, Text, Thought, ToolCall
@@ -260,7 +260,7 @@ def _split(usage: _Usage | None) -> Usage | None:
     cached = (prompt.cached_tokens if prompt is not None else None) or usage.prompt_cache_hit_tokens or 0
     written = (prompt.cache_write_tokens if prompt is not None else None) or 0
     reasoning = completion.reasoning_tokens if completion is not None else None
-    return Usage(
+    found = Usage(
         uncached=max(usage.prompt_tokens - cached - written, 0),
         cached=cached,
         written=written,
@@ -268,3 +268,4 @@ def _split(usage: _Usage | None) -> Usage | None:
         reasoning=-1 if reasoning is None else reasoning,
         cost_microusd=micro_dollars(usage.cost),
     )
+    return counted(found)

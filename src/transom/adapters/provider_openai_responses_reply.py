@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from transom.adapters.provider_api import kind_of, read_loosely
+from transom.adapters.provider_api import counted, kind_of, read_loosely
 from transom.adapters.provider_errors import Failure, failure_of
 from transom.core.block import Block, Opaque, Text, Thought, ToolCall
 from transom.core.event import Usage
@@ -178,10 +178,11 @@ def _split(usage: _Usage | None) -> Usage | None:
     cached = (given.cached_tokens if given is not None else None) or 0
     written = (given.cache_write_tokens if given is not None else None) or 0
     reasoning = made.reasoning_tokens if made is not None else None
-    return Usage(
+    found = Usage(
         uncached=max(usage.input_tokens - cached - written, 0),
         cached=cached,
         written=written,
         output=usage.output_tokens,
         reasoning=-1 if reasoning is None else reasoning,
     )
+    return counted(found)

@@ -179,8 +179,9 @@ def _canonical(value: object, *, keeps_arguments: bool) -> object:
 def _content(parts: Sequence[object]) -> object:
     shown = [_part(part) if isinstance(part, dict) else part for part in parts]
     only = shown[0] if len(shown) == 1 else None
-    if isinstance(only, dict) and set(only) == {"type", "text"} and only["type"] in _TEXTS:
-        return only["text"]
+    if isinstance(only, dict) and set(only) == {"type", "text"}:
+        kind = only["type"]
+        return only["text"] if isinstance(kind, str) and kind in _TEXTS else shown
     return shown
 
 

@@ -22,7 +22,7 @@ from yarl import URL
 
 from transom.adapters.provider_errors import Failure, failure_of
 from transom.core.block import Text, ToolCall
-from transom.errors import KernelError
+from transom.errors import BadInput, KernelError
 from transom.gateway.face import Face
 from transom.gateway.governor import Governor, Turn
 from transom.gateway.journal import note, place_of
@@ -38,6 +38,7 @@ _ROUNDS = 24
 """Requests upstream for one answer to a client: a model that goes on calling only the host is not asked again."""
 _ALIVE = 5.0
 """Seconds between comments that keep a client's stream open while the next answer is waited for."""
+_NO_ANSWER = Failure(kind="unavailable", message="what came is no answer of this API")
 _NO_STREAMS = frozenset({"application/json", "text/html"})
 """What comes in place of a stream: an error under status 200, a page of somebody in between."""
 _ENCODED = ("accept-encoding", "content-encoding")
@@ -156,7 +157,10 @@ class Exchange:
         async for data in upstream.content.iter_any():
             await self._write(self._splice.feed(data))
         await self._write(self._splice.feed(b""))
-        return self._splice.answer
+        try:
+            return self._splice.answer
+        except msgspec.DecodeError:
+            return _NO_ANSWER
 
     def _whole(self, status: int, data: bytes) -> Reply | Failure:
         """Read what came in one piece; what is no answer says why there is none."""
@@ -165,9 +169,10 @@ class Exchange:
         self._splice.start(self.turn.ready.takes)
         try:
             self._splice.whole(data)
-        except msgspec.DecodeError:
-            return Failure(kind="unavailable", message="what came is no answer of this API")
-        return self._splice.answer or Failure(kind="unavailable", message="what came is no whole answer")
+            found = self._splice.answer
+        except (msgspec.DecodeError, BadInput):
+            found = None
+        return found or _NO_ANSWER
 
     async def _recovers(self, failure: Failure) -> bool:
         """Note why there is no answer; whether a smaller request is worth sending, once."""

@@ -76,7 +76,8 @@ def _unpacked(raw: msgspec.Raw) -> bytes:
 
 
 def answer_fact(got: Answer) -> Observed:
-    return Observed(kind=_ANSWER, raw=msgspec.json.encode(got).decode())
+    kept = Answer(calls=[plain_text(one) for one in got.calls], text=plain_text(got.text), data=plain_text(got.data))
+    return Observed(kind=_ANSWER, raw=msgspec.json.encode(kept).decode())
 
 
 @dataclass(slots=True)
