@@ -1,0 +1,121 @@
+"""The other side: real clients, their drivers, and a strict scripted model server, found where they are installed.
+
+The drivers and the server lie in `tools` of the folder `TRANSOM_SHARED` names, else of the one beside the repository;
+the clients in `CLIENTS_DIR`, where that folder's installer puts them. What is absent is a skip with its name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+__all__ = ["CLIENTS", "Client", "Ended", "Kit", "kit"]
+
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """A client speaking one API. `limit`: a window for it, in tokens by the scripted server's count, that leaves about
+    10,000 beside its first request and what it may ask for in answer."""
+
+    name: str
+    api: str
+    limit: int
+    env: Mapping[str, str] = field(default_factory=dict)
+    label: str = ""
+
+    @property
+    def id(self) -> str:
+        return self.label or f"{self.name}-{self.api}"
+
+
+CLIENTS = (
+    Client(name="claude", api="anthropic", limit=31_000),
+    Client(name="codex", api="responses", limit=22_000),
+    Client(name="codex", api="responses", limit=22_000, env={"TRANSPORT": "ws"}, label="codex-websocket"),
+    Client(name="codex", api="responses", limit=29_000, env={"MODEL": "gpt-6.2-sol"}, label="codex-lite"),
+    *(Client(name="opencode", api=api, limit=24_000) for api in ("chat", "anthropic", "responses")),
+    *(Client(name="pi", api=api, limit=14_000) for api in ("anthropic", "chat", "responses")),
+    *(Client(name="qwen", api=api, limit=40_000) for api in ("chat", "anthropic", "responses")),
+    *(Client(name="mini", api=api, limit=13_000) for api in ("chat", "anthropic", "responses")),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a client ended, and all that it printed."""
+
+    code: int
+    output: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kit:
+    """`scripted` is the model server's module."""
+
+    tools: Path
+    clients: Path
+    scripted: ModuleType
+
+    @contextmanager
+    def model(self, script: Mapping[str, Any], *, log: Path) -> Iterator[Any]:
+        """A running server."""
+        with self.scripted.ScriptedModel(dict(script), log=str(log)) as running:
+            yield running
+        # It leaves its loop open, and handlers in it that were told to end.
+        left = asyncio.all_tasks(running.loop)
+        running.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        running.loop.close()
+
+    def start(self, client: Client, url: str, work: Path, prompt: str, home: Path, **env: str) -> subprocess.Popen[str]:
+        """The client at work in `work`; its own home is `home`, so that another run can go on there."""
+        named = {"API": client.api, "CLIENTS_DIR": str(self.clients), "CLIENT_HOME": str(home), "TIME_LIMIT": "280"}
+        return subprocess.Popen(
+            ["bash", str(self.tools / "clients" / f"{client.name}.sh"), url, str(work), prompt],
+            env={"PATH": os.environ["PATH"], **named, **client.env, **env},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+
+    def run(self, client: Client, url: str, work: Path, prompt: str, home: Path, **env: str) -> Ended:
+        process = self.start(client, url, work, prompt, home, **env)
+        output, _ = process.communicate(timeout=400)
+        if process.returncode == 77:
+            pytest.skip(f"client {client.name} is not installed in {self.clients}: make test-clients installs it")
+        return Ended(code=process.returncode, output=output)
+
+
+def kit() -> Kit:
+    """Skips with what is absent."""
+    tools = Path(os.environ.get("TRANSOM_SHARED") or _ROOT.parent / "shared") / "tools"
+    clients = Path(os.environ.get("CLIENTS_DIR") or Path.home() / ".cache" / "agent-clients")
+    if not tools.is_dir():
+        pytest.skip("shared tools absent: no drivers for real clients")
+    if not clients.is_dir():
+        pytest.skip(f"no clients in {clients}: make test-clients installs them")
+    return Kit(tools, clients, _module(tools / "scripted_model.py"))
+
+
+def _module(path: Path) -> ModuleType:
+    if path.stem not in sys.modules:
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[path.stem])
+    return sys.modules[path.stem]

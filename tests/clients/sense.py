@@ -1,0 +1,80 @@
+"""What a request says to a model, whatever way it is written: for comparing histories, and prefixes upstream.
+
+The server counts a prefix by the bytes of each element. A client and the gateway spell some of them differently where
+no prompt differs: a text alone or in a list of one, `is_error: false` or nothing, ids of messages, cache marks.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["breaks", "history", "said"]
+
+_BOOKKEEPING = {"cache_control", "status", "internal_chat_message_metadata_passthrough", "annotations", "logprobs"}
+_EMPTY: tuple[object, ...] = (None, "", [], False)
+_VARYING = (
+    (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "UUID"),
+    (r"\b(msg|rs|fc|ctc|resp|ses|prt|req|chatcmpl)[-_][A-Za-z0-9_]+", r"\1_ID"),
+    (r"\d\d\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?", "TIME"),
+    (r"Chunk ID: [0-9a-f]+", "Chunk ID: ID"),  # of Codex
+    (r"(?i)\b\d+(\.\d+)? ?(seconds|ms|s)\b", "SPAN"),
+    (r"tokens used\n[\d,]+", "tokens used N"),  # what upstream counted is what is reported
+    (r"\$\d+\.\d+", "COST"),
+    (r"127\.0\.0\.1:\d+", "HOST"),
+)
+
+
+def said(text: str) -> str:
+    """Without what differs from run to run: ids, times, and what the usage comes to."""
+    for pattern, word in _VARYING:
+        text = re.sub(pattern, word, text)
+    return text
+
+
+def history(body: dict[str, Any]) -> list[str]:
+    """A request's elements, one a line."""
+    return [said(json.dumps(_sense(one), sort_keys=True)) for one in _listed(body)]
+
+
+def breaks(bodies: Sequence[dict[str, Any]]) -> int:
+    """Requests that do not begin with the whole of the one before."""
+    asked = [_prompt(body) for body in bodies]
+    return sum(1 for old, new in itertools.pairwise(asked) if new[: len(old)] != old)
+
+
+def _listed(body: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = body["messages"] if "messages" in body else body["input"]
+    return found
+
+
+def _prompt(body: dict[str, Any]) -> list[str]:
+    found = [json.dumps(_sense(body.get(name)), sort_keys=True) for name in ("tools", "system", "instructions")]
+    for element in _listed(body):
+        content = element.get("content")
+        if isinstance(content, list) and element.get("role") == "user" and len(content) > 1:
+            # Neighbours of one role may stand in one message or in two.
+            found.extend(json.dumps(_sense({**element, "content": [one]}), sort_keys=True) for one in content)
+        else:
+            found.append(json.dumps(_sense(element), sort_keys=True))
+    return found
+
+
+def _sense(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_sense(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    found = {name: _sense(one) for name, one in value.items() if name not in _BOOKKEEPING}
+    found = {name: one for name, one in found.items() if one not in _EMPTY}
+    if "role" in found or "call_id" in found:
+        found.pop("id", None)
+    if "role" in found:
+        found.pop("type", None)
+    content = found.get("content")
+    if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict) and "text" in content[0]:
+        found["content"] = content[0]["text"]
+    return found

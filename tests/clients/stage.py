@@ -1,0 +1,190 @@
+"""One run of a client at the job: scripted model <- gateway <- witness <- client, or the client and the model alone.
+
+All runs of a test use the same folder for the work and the same for the client's home, so that nothing in what the
+client says differs but for its own ids and times.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.clients import job
+from tests.clients.kit import Client, Ended, Kit
+from tests.clients.tap import Seen, Tap
+
+__all__ = ["Gateway", "Run", "Stage", "free_port"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What came of a run. `records` are the model server's, `seen` the witness's (none without a gateway)."""
+
+    ended: Ended
+    records: tuple[dict[str, Any], ...]
+    seen: tuple[Seen, ...]
+    wrong: tuple[str, ...]
+    """What is not as it should be with the files."""
+    store: Path
+    status: Mapping[str, Any]
+    """The gateway's own, before it was stopped."""
+
+    @property
+    def main(self) -> list[dict[str, Any]]:
+        """Requests of the main loop that the model answered."""
+        return [one for one in self.records if one["kind"] == "main"]
+
+    @property
+    def refused(self) -> list[str]:
+        """What the model server would not have, each with its reason."""
+        return [f"{one['n']}: {one['kind']} {one['error']}" for one in self.records if one.get("error")]
+
+    def upstream_tokens(self) -> int:
+        """Of the largest request, by the server's count."""
+        return max((int(one["rendered_bytes"]) + 3) // 4 for one in self.records if "rendered_bytes" in one)
+
+    def cached_share(self) -> float:
+        used = [one["usage"] for one in self.main]
+        return float(sum(one["read"] for one in used) / max(1, sum(one["total"] for one in used)))
+
+    def breaks(self) -> int:
+        """Requests that do not begin with the whole of the one before."""
+        return sum(1 for one in self.main if one.get("prev_bytes") and one["prev_lcp"] < one["prev_bytes"])
+
+    def prefix_kept(self) -> float:
+        """Bytes of the requests before that the next one began with, of all."""
+        before = [one for one in self.main if one.get("prev_bytes")]
+        return float(sum(one["prev_lcp"] for one in before) / max(1, sum(one["prev_bytes"] for one in before)))
+
+
+class Gateway:
+    """The server as people start it, in a process of its own on a port that stays."""
+
+    def __init__(self, upstream: str, store: Path, limit: int, *, port: int, policy: str = "rollover") -> None:
+        self.url, self.store = f"http://127.0.0.1:{port}", store
+        ups = (word for name in ("anthropic", "openai") for word in ("--upstream", f"{name}={upstream}"))
+        self._command = [sys.executable, "-m", "transom", "gateway", "--port", str(port), "--store", str(store)]
+        self._command += ["--context-limit", str(limit), "--policy", policy, *ups]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """And wait until it is ready."""
+        with (self.store.parent / "gateway.log").open("ab") as log:
+            env = {**os.environ, "TRANSOM_TRACEBACK": "1"}
+            self._process = subprocess.Popen(self._command, env=env, stdout=log, stderr=log)
+        end = time.monotonic() + 60
+        while not self._answers():
+            assert self._process.poll() is None, (self.store.parent / "gateway.log").read_text()
+            assert time.monotonic() < end, "the gateway does not become ready"
+            time.sleep(0.05)
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self.get("/transom/ready"))
+        except OSError:
+            return False
+
+    def get(self, path: str) -> dict[str, Any]:
+        with urllib.request.urlopen(self.url + path, timeout=30) as response:
+            found: dict[str, Any] = json.load(response)
+            return found
+
+    def kill(self) -> None:
+        """As by `kill -9`."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(20)
+
+    def stop(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            self._process.wait(60)
+
+
+@dataclass(slots=True)
+class Stage:
+    """Runs of one client. `thinks`: the model thinks before it acts, where it was asked to."""
+
+    kit: Kit
+    client: Client
+    folder: Path
+    thinks: bool = False
+
+    @property
+    def work(self) -> Path:
+        return self.folder / "work"
+
+    @property
+    def home(self) -> Path:
+        return self.folder / "home"
+
+    def script(self, hooks: Sequence[Mapping[str, Any]] = (), **more: object) -> dict[str, Any]:
+        return {"lanes": {"main": job.script()}, "hooks": list(hooks), "think": self.thinks, **more}
+
+    def direct(self, *, prompt: str = "", **env: str) -> Run:
+        """The client and the model alone, with all the room there is."""
+        with self._fresh("direct") as log, self.kit.model(self.script(), log=log) as model:
+            ended = self.kit.run(
+                self.client, model.base_url, self.work, prompt or job.asked(self.work), self.home, **env
+            )
+            return self._run(ended, model.records(), (), {})
+
+    def governed(
+        self,
+        limit: int,
+        hooks: Sequence[Mapping[str, Any]],
+        *,
+        script: Mapping[str, Any] | None = None,
+        prompt: str = "",
+        **env: str,
+    ) -> Run:
+        """The client behind the gateway, the model's window being `limit` tokens."""
+        made = script or self.script(hooks)
+        with self._fresh("governed") as log, self.kit.model({**made, "limit_tokens": limit}, log=log) as model:
+            gateway = Gateway(model.base_url, self.folder / "store", limit, port=free_port())
+            try:
+                gateway.start()
+                with Tap(gateway.url) as tap:
+                    ended = self.kit.run(
+                        self.client, tap.base_url, self.work, prompt or job.asked(self.work), self.home, **env
+                    )
+                    return self._run(ended, model.records(), tap.seen, gateway.get("/transom/status"))
+            finally:
+                gateway.stop()
+
+    @contextmanager
+    def _fresh(self, name: str) -> Iterator[Path]:
+        """Folders as if nothing had run here; the path of the server's log."""
+        for folder in (self.work, self.home, self.folder / "store"):
+            shutil.rmtree(folder, ignore_errors=True)
+        job.lay_out(self.work)
+        yield self.folder / f"{name}.jsonl"
+
+    def _run(
+        self, ended: Ended, records: Sequence[dict[str, Any]], seen: Sequence[Seen], status: Mapping[str, Any]
+    ) -> Run:
+        return Run(
+            ended=ended,
+            records=tuple(records),
+            seen=tuple(seen),
+            wrong=tuple(job.is_done(self.work)),
+            store=self.folder / "store",
+            status=status,
+        )
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port: int = listening.getsockname()[1]
+        return port

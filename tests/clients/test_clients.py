@@ -1,0 +1,78 @@
+"""Real clients at work behind the gateway, against the same client and model alone: it must not notice.
+
+Run with `make test-clients`; how it is done is told in docs/gateway.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.clients import job, sense
+from tests.clients.conftest import Row
+from tests.clients.kept import Kept
+from tests.clients.kit import CLIENTS, Client
+from tests.clients.stage import Run, Stage
+
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
+
+every_client = pytest.mark.parametrize("client", CLIENTS, ids=[one.id for one in CLIENTS])
+
+On = Callable[..., Stage]
+Alone = Callable[[Stage], Run]
+
+
+def governed(run: Run) -> list[str]:
+    """The ids of the sessions that governed requests of the run, the last one's last."""
+    return [one.session_id for one in run.seen if one.said in {"plain", "governed"}]
+
+
+def is_right(run: Run, limit: int, *, least: int = 3) -> Kept:
+    """The work was done, upstream never got more than the limit, all was declared, the log holds it. Its store."""
+    assert run.ended.code == 0, run.ended.output[-3000:]
+    assert run.wrong == ()
+    assert run.refused == []
+    assert run.upstream_tokens() <= limit
+    kept = Kept(run.store)
+    assert kept.problems == []
+    assert set(kept.verdicts()) <= {"hit", "miss"}
+    assert kept.lacking(run.seen) == []
+    (session_id,) = set(governed(run))
+    assert len(kept.rollovers(session_id)) >= least
+    named = kept.named(session_id)
+    assert sense.breaks([one["body"] for one in run.main]) == sum(reasons != "change:params" for reasons in named)
+    return kept
+
+
+def is_unnoticed(run: Run, alone: Run) -> None:
+    """The client has the same history as without a gateway, and has printed the same."""
+    assert alone.ended.code == 0, alone.ended.output[-3000:]
+    assert alone.wrong == ()
+    asked = [one for one in run.seen if one.said in {"plain", "governed"}]
+    assert len(asked) == len(alone.main) >= 40
+    assert sense.history(asked[-1].json()) == sense.history(alone.main[-1]["body"])
+    assert sense.said(run.ended.output) == sense.said(alone.ended.output)
+
+
+@every_client
+def test_a_client_does_not_notice_its_windows(client: Client, on: On, alone: Alone, row: Row) -> None:
+    stage = on(client)
+    without = alone(stage)
+    run = stage.governed(client.limit, job.hands_over())
+    kept = is_right(run, client.limit)
+    row(client, run, kept, governed(run)[-1])
+    is_unnoticed(run, without)
+    assert set(kept.rollovers(governed(run)[-1])) == {"model"}
+
+
+@every_client
+def test_a_client_does_not_notice_that_its_model_never_hands_over(
+    client: Client, on: On, alone: Alone, row: Row
+) -> None:
+    stage = on(client)
+    without = alone(stage)
+    run = stage.governed(client.limit, job.never_hands_over())
+    kept = is_right(run, client.limit)
+    row(client, run, kept, governed(run)[-1])
+    is_unnoticed(run, without)
+    assert set(kept.rollovers(governed(run)[-1])) == {"hard-limit"}
