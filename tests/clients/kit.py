@@ -11,7 +11,7 @@ import importlib.util
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,8 +75,7 @@ class Kit:
         with self.scripted.ScriptedModel(dict(script), log=str(log)) as running:
             yield running
         # It leaves its loop open, and handlers in it that were told to end.
-        left = asyncio.all_tasks(running.loop)
-        running.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        running.loop.run_until_complete(_ended(asyncio.all_tasks(running.loop)))
         running.loop.close()
 
     def start(self, client: Client, url: str, work: Path, prompt: str, home: Path, **env: str) -> subprocess.Popen[str]:
@@ -109,6 +108,10 @@ def kit() -> Kit:
     if not clients.is_dir():
         pytest.skip(f"no clients in {clients}: make test-clients installs them")
     return Kit(tools, clients, _module(tools / "scripted_model.py"))
+
+
+async def _ended(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _module(path: Path) -> ModuleType:
