@@ -7,10 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 WHEEL := build/wheel
 SAMPLE := src/transom/data/sample/fix-retry-after.jsonl.gz
-SHARED := $(or $(TRANSOM_SHARED),../shared)
-TOOLS := $(SHARED)/tools
 CLIENTS_DIR ?= $(HOME)/.cache/agent-clients
-CLIENTS := claude codex opencode pi qwen mini aider
 SOURCES := pyproject.toml $(shell find src -type f -not -name '*.pyc')
 
 .PHONY: demo demo-replay test test-slow test-clients check style coverage bench docs format clean
@@ -33,7 +30,7 @@ test-slow: $(VENV)/.dev
 
 # Real coding agents behind the gateway; their installer is not ours. About 2 GB the first time, then half an hour.
 test-clients: $(VENV)/.dev
-	@test ! -d "$(TOOLS)" || CLIENTS_DIR="$(CLIENTS_DIR)" bash "$(TOOLS)/clients/install.sh" $(CLIENTS)
+	CLIENTS_DIR="$(CLIENTS_DIR)" bash tests/clients/install.sh
 	CLIENTS_DIR="$(CLIENTS_DIR)" $(BIN)/pytest -m clients tests/clients $(ARGS)
 
 check: style coverage
