@@ -65,6 +65,20 @@ class _Asked:
     body: bytes
 
 
+@dataclass(slots=True)
+class _Met:
+    """A request as the governor's thread reads it."""
+
+    face: Face
+    headers: Mapping[str, str]
+    call: Call | None = None
+    identity: Identity | None = None
+
+    @property
+    def is_beside(self) -> bool:
+        return self.identity is not None and self.identity.kind in {"side", "compaction"}
+
+
 class Gateway:
     """`make` opens the store in the thread in which all of its work is done."""
 
@@ -164,10 +178,14 @@ class Gateway:
         problem = TurnedAway(413, f"transom: a request may have {most:,} bytes here")
         if (request.content_length or 0) > most:
             raise problem
-        try:
-            return await request.read()
-        except web.HTTPRequestEntityTooLarge:
-            raise problem from None
+        pieces: list[bytes] = []
+        size = 0
+        async for piece in request.content.iter_any():  # joined once: `request.read` copies megabytes again and again
+            size += len(piece)
+            if size > most:
+                raise problem
+            pieces.append(piece)
+        return b"".join(pieces)
 
     def _refused(self, path: str, refusal: TurnedAway) -> web.Response:
         """In the shape of the API that was asked, if it was one."""
@@ -213,22 +231,14 @@ class Gateway:
 
     async def _govern(self, asked: _Asked, face: Face) -> web.StreamResponse:
         sent = asked.request.headers.items()
-        headers = {name.lower(): value.encode("utf-8", "replace").decode() for name, value in sent}
+        met = _Met(face, {name.lower(): value.encode("utf-8", "replace").decode() for name, value in sent})
         try:
-            call, identity = await self.run(lambda: self._read(asked.body, face, headers))
-        except Exception as problem:  # noqa: BLE001 - what cannot be read goes on without us
-            if not isinstance(problem, KernelError):
-                note(logging.ERROR, "unread", what=place_of(problem))
-            return await self._open(asked, face, "unread", one_line(problem))
-        if identity.kind in {"side", "compaction"}:
-            return await self._aside(asked, face, identity)
-        try:
-            turn = await self._begun(face, call, identity)
+            turn = await self._begun(asked.body, met)
         except Exception as problem:  # noqa: BLE001 - fail-open: the client's request goes on without us
-            reason = one_line(problem)
-            await self.run(lambda: self.governor.failed_open(identity, reason))
-            note(logging.WARNING, "failed-open", what=place_of(problem))
-            return await self._open(asked, face, "failed-open", reason)
+            return await self._failed_open(asked, met, problem)
+        if turn is None:
+            assert met.identity is not None, "what is beside the main loop was looked at"
+            return await self._aside(asked, face, met.identity)
         try:
             self.metrics.sent(turn.ready.prepared.verdict)
             self.metrics.count("requests", status="plain" if turn.ready.is_plain else "governed")
@@ -236,25 +246,39 @@ class Gateway:
         finally:
             self._let_go(turn)
 
-    def _read(self, body: bytes, face: Face, headers: Mapping[str, str]) -> tuple[Call, Identity]:
-        call = self.governor.read(face, body)
-        return call, identify(face, call, headers)
+    async def _failed_open(self, asked: _Asked, met: _Met, problem: Exception) -> web.StreamResponse:
+        reason, identity = one_line(problem), met.identity
+        if identity is None:  # what cannot be read
+            if not isinstance(problem, KernelError):
+                note(logging.ERROR, "unread", what=place_of(problem))
+            return await self._open(asked, met.face, "unread", reason)
+        await self.run(lambda: self.governor.failed_open(identity, reason))
+        note(logging.WARNING, "failed-open", what=place_of(problem))
+        return await self._open(asked, met.face, "failed-open", reason)
 
-    async def _begun(self, face: Face, call: Call, identity: Identity) -> Turn:
-        """The turn of a request. A client that asks again has left its first request, and that takes a moment to be
-        seen; then another client says the same, and gets a history of its own."""
+    async def _begun(self, body: bytes, met: _Met) -> Turn | None:
+        """The turn of a request; None for one beside the main loop. A client that asks again has left its first
+        request, and that takes a moment to be seen; then another client says the same, and gets a history of its
+        own."""
         for left in reversed(range(_TRIES)):
-            begin = partial(self.governor.begin, face, call, identity, forks=not left)
-            begun = asyncio.ensure_future(self.run(begin))
+            begun = asyncio.ensure_future(self.run(partial(self._begin, body, met, forks=not left)))
             try:
                 turn = await asyncio.shield(begun)
             except asyncio.CancelledError:
                 begun.add_done_callback(self._unwanted)
                 raise
-            if turn is not None:
+            if turn is not None or met.is_beside:
                 return turn
             await asyncio.sleep(_PAUSE)
         raise AssertionError("the last try forks")
+
+    def _begin(self, body: bytes, met: _Met, *, forks: bool) -> Turn | None:
+        """In the governor's thread; None for a history that is in use, too."""
+        if met.call is None:
+            met.call = self.governor.read(met.face, body)
+            met.identity = identify(met.face, met.call, met.headers)
+        assert met.identity is not None
+        return None if met.is_beside else self.governor.begin(met.face, met.call, met.identity, forks=forks)
 
     def _unwanted(self, begun: asyncio.Future[Turn | None]) -> None:
         if not begun.cancelled() and begun.exception() is None and (turn := begun.result()) is not None:
@@ -262,7 +286,8 @@ class Gateway:
 
     def _let_go(self, turn: Turn) -> None:
         """Behind whatever of the turn still waits for the governor's thread."""
-        self._thread.submit(self.governor.release, turn)
+        if not turn.is_over:
+            self._thread.submit(self.governor.release, turn)
 
 
 def _own(target: str) -> str:
