@@ -13,7 +13,6 @@ import sys
 import traceback
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Literal
 
 __all__ = ["LOG", "Style", "note", "place_of", "write_to"]
@@ -69,8 +68,7 @@ class _Lines(logging.Formatter):
 
 
 def _foreign(record: logging.LogRecord) -> str:
-    info: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None] | None
     info = record.exc_info
-    if info is not None and info[1] is not None:
+    if isinstance(info, tuple) and info[1] is not None:  # a library may say False
         return place_of(info[1])
     return f"{Path(record.pathname).name}:{record.lineno}"
