@@ -68,11 +68,14 @@ def _fresh(folder: Path | None) -> Path:
         return Path(mkdtemp(prefix="transom-demo-"))
     if folder.exists() and not (folder / _MARK).exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BadInput(f"{folder}: holds something else; name a new or an empty folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / _MARK).touch()
-    for name in ("repo", "store"):
-        if (folder / name).exists():
-            shutil.rmtree(folder / name)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / _MARK).touch()
+        for name in ("repo", "store"):
+            if (folder / name).exists():
+                shutil.rmtree(folder / name)
+    except OSError as problem:
+        raise BadInput(f"{folder}: {problem.strerror}; name another folder with --folder") from None
     return folder
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as stdlib_json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -128,8 +129,10 @@ def drive(agent: Agent, view: Display | Silent, options: Options, words: str) ->
 
 
 def _go_on(agent: Agent, options: Options) -> str:
-    store = f" --store {options.store}" if options.store else ""
-    return printable(f"transom resume {agent.session.session_id}{store}")
+    """The command with the flags that the session does not hold."""
+    given = {"store": options.store, "base-url": options.base_url, "script": options.script}
+    flags = "".join(f" --{name} {shlex.quote(str(value))}" for name, value in given.items() if value)
+    return printable(f"transom resume {agent.session.session_id}{flags}")
 
 
 def _conclude(agent: Agent, ended: Ended, options: Options) -> None:

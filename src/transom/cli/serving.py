@@ -137,6 +137,7 @@ async def _behind(plan: Plan, name: str, command: list[str]) -> int:
     await web.SockSite(server, listening).start()
     root = f"http://127.0.0.1:{listening.getsockname()[1]}"
     set_up = client(name).filled(root)
+    say(f"gateway: {root}; what it does: transom gateway status --at {root}")
     if set_up.file and not set_up.env and not set_up.arguments:
         say(f"{name} is set by a file alone: put this into {set_up.file}\n{set_up.settings}")
     try:
@@ -146,7 +147,11 @@ async def _behind(plan: Plan, name: str, command: list[str]) -> int:
         loop = asyncio.get_running_loop()
         for one in (signal.SIGINT, signal.SIGTERM):  # the client hears them, and ends as it does
             loop.add_signal_handler(one, _pass_on, process, one)
-        return await process.wait()
+        code = await process.wait()
+        for row in (await asyncio.to_thread(_fetched, root, ""))["sessions"]:  # type: ignore[attr-defined]
+            say(f"gateway: session {row['session']}: {row['requests']} requests, {row['window']} windows; what they "
+                f"left to each other: transom handoffs {row['session'][:8]}")  # fmt: skip
+        return code
     finally:
         await server.cleanup()
 
