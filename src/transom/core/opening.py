@@ -19,7 +19,7 @@ from transom.core.handoff import seed
 from transom.core.overlay import Overlay, Plan
 from transom.core.policy import Policy
 from transom.core.state import NOTHING, Item, State, add_counts, counts_of
-from transom.core.surface import NEW_CONTEXT
+from transom.core.surface import NEW_CONTEXT, is_notice
 
 __all__ = ["Opening"]
 
@@ -90,6 +90,7 @@ class Opening:
 
         def plan(start: int, share: float) -> Plan:
             places = [place for place in range(start, len(items)) if place not in said_again]
+            places = [place for place in places if not is_notice(items[place])]
             kept = [place for place in places if items[place].seq not in heads]
             shown = frozenset(heads | {items[place].seq for place in kept})
             again = self._update.again((*first, *(self._window.shown(items[place]) for place in kept)))

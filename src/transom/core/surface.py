@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from transom.core.event import Tool
-from transom.core.state import State, folded
+from transom.core.state import Item, State, folded
 
 __all__ = [
     "FALLBACK_CHANCES",
@@ -26,6 +26,7 @@ __all__ = [
     "cost_notice",
     "fallback_notice",
     "hosted",
+    "is_notice",
     "is_spent",
     "reminder_notice",
     "spent_refusal",
@@ -118,6 +119,7 @@ _FALLBACK = (
     "[host] The window is full and was not handed over. Your next call is new_context.",
     "[host] Last request of this window: call new_context, or the host opens the next window without your words.",
 )
+_REMINDED = "[host] About "
 _NAMES = frozenset(tool.name for tool in HOST_TOOLS)
 
 
@@ -138,14 +140,14 @@ def surface(state: State) -> Surface:
 
 def reminder_notice(remaining: int) -> str:
     return (
-        f"[host] About {remaining:,} tokens are left in this window. Finish the step at hand, then call {NEW_CONTEXT} "
+        f"{_REMINDED}{remaining:,} tokens are left in this window. Finish the step at hand, then call {NEW_CONTEXT} "
         "with a handoff."
     )
 
 
 def cost_notice(gain: int) -> str:
     return (
-        f"[host] About {gain:,} tokens are sent again with every request that a new window would not need. Finish the "
+        f"{_REMINDED}{gain:,} tokens are sent again with every request that a new window would not need. Finish the "
         f"step at hand, then call {NEW_CONTEXT} with a handoff."
     )
 
@@ -153,6 +155,14 @@ def cost_notice(gain: int) -> str:
 def fallback_notice(state: State) -> str:
     """What a model is told at its next chance to hand over, each time more plainly."""
     return _FALLBACK[min(state.fallbacks, len(_FALLBACK) - 1)]
+
+
+def is_notice(item: Item) -> bool:
+    """Whether it speaks of the window it was said in. A new one does not show it, not even if no model has seen it."""
+    if item.role != "host" or len(item.blocks) != 1:
+        return False
+    text = getattr(item.blocks[0], "text", "")
+    return text in _FALLBACK or text.startswith(_REMINDED)
 
 
 def withheld_refusal(name: str) -> str:
