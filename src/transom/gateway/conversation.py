@@ -19,7 +19,7 @@ from typing import Literal
 
 import msgspec
 
-from transom.core.block import ToolCall
+from transom.core.block import Text, ToolCall
 from transom.core.breakpoints import breakpoints
 from transom.core.canon import plain_text
 from transom.core.event import (
@@ -43,6 +43,7 @@ from transom.core.event import (
     WindowOpened,
 )
 from transom.core.evidence import Files
+from transom.core.state import Item
 from transom.core.surface import HOST_TOOLS, NEW_CONTEXT, Surface, surface, withheld_refusal
 from transom.gateway.face import Call, Face
 from transom.gateway.known import Answer, Known, Request, answer_fact, request_fact
@@ -54,6 +55,9 @@ from transom.session import Prepared, Rules, Session
 __all__ = ["Conversation", "Ready"]
 
 _ELEMENTS = frozenset({"messages", "input"})
+_GO_ON = "[host] This is a new window. Go on with the work."
+"""Behind what a model said in place of a handoff: an API takes a request that ends with an answer for the start of the
+next one, or refuses it."""
 _NO_FILES = Files(resolve=lambda path: path, text=lambda _: None)
 """The client's workspace is not ours to read: a handoff's requirements rest on the user's words."""
 
@@ -123,10 +127,11 @@ class Conversation:
         made._remember(log.read(session_id))
         return made
 
-    def fork(self, kept: int, session_id: str) -> Conversation:
-        """This conversation as it was behind its first `kept` elements, to be gone on with: a rewind, an edit, or a
-        request that is made again."""
-        log, parent, end = self.session.log, self.session.session_id, self.known.ends[kept - 1]
+    def fork(self, call: Call, kept: int, session_id: str) -> Conversation:
+        """This conversation as it was behind the first `kept` elements of a request, to be gone on with: a rewind, an
+        edit, or the same request again."""
+        log, parent = self.session.log, self.session.session_id
+        end = self._unread(call, kept) or self.known.ends[kept - 1]
         (last,) = log.read(parent, end - 1, end)
         link = Link(session_id=parent, seq=end, digest=last.digest.hex())
         opened = self.session.state.opened
@@ -156,7 +161,17 @@ class Conversation:
         return self.known.common(call.elements[call.lead :])
 
     def continues(self, call: Call, common: int) -> bool:
-        return self.known.continues(call.elements[call.lead :], common)
+        return self.known.continues(call.elements[call.lead :], common) and not self._unread(call, common)
+
+    def _unread(self, call: Call, common: int) -> int:
+        """The seq before the newest answer, if the client asks for it again: it was lost on its way, or with us."""
+        items = self.session.state.window.items
+        is_same = 0 < common == len(self.known.ends) == len(call.elements) - call.lead
+        return items[-1].seq - 1 if is_same and items and self._is_from_upstream(items[-1]) else 0
+
+    def _is_from_upstream(self, item: Item) -> bool:
+        """Whether it is an answer since the client's last request."""
+        return item.role == "assistant" and item.seq > self.known.ends[-1]
 
     def admit(self, call: Call, common: int) -> None:
         """Append what a request brings beyond its `common` elements. `continues` must hold."""
@@ -232,6 +247,9 @@ class Conversation:
         """Decide, and write the request. Raises `OverBudget`."""
         if any(_is_ours(event.fact) for event in self.session.boundary(model_hands_over=bool(self.host_tools))):
             self.is_plain = False
+        items = self.session.state.window.items
+        if items and self.known.ends and self._is_from_upstream(items[-1]):
+            self._append(HostSaid(kind="continue", blocks=(Text(text=_GO_ON),)))
         prepared = self.session.request()
         now = surface(self.session.state)
         wire = prepared.wire

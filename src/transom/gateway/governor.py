@@ -132,7 +132,7 @@ class Governor:
         elif not best.continues(call, common) or best.session_id in self._busy:
             if best.continues(call, common) and not forks:
                 return None
-            best = known.add(best.fork(common, _session_id(identity.key, known.count)))
+            best = known.add(best.fork(call, common, _session_id(identity.key, known.count)))
         known.use(best)
         best.session.go_on(rules)
         best.admit(call, common)
