@@ -1,6 +1,6 @@
 """`python -m bench [NAME…] [--scale X] [--seed N]`: the figures of `store`, `counting`, `importing`, `kernel`, `cache`,
-`live`, `lab`, `regret`, `start` and `generations`, or of those named, each with its goal and verdict. All take about
-seven minutes on two busy cores."""
+`live`, `lab`, `regret`, `start`, `gateway` and `generations`, or of those named, each with its goal and verdict. All
+take about ten minutes on two busy cores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from time import perf_counter
 
-from bench import cache, counting, generations, importing, kernel, lab, live, regret, start, store
+from bench import cache, counting, gateway, generations, importing, kernel, lab, live, regret, start, store
 from bench.figure import Figure, table
 
 _Room = Callable[[float, int], list[Figure]]
@@ -24,6 +24,7 @@ _ROOMS: dict[str, _Room] = {
     "lab": lab.run,
     "regret": regret.run,
     "start": start.run,
+    "gateway": gateway.run,
     "generations": generations.run,
 }
 

@@ -19,6 +19,7 @@ _GOALS = {
     "live": {"P3", "P13"},
     "lab": {"P9"},
     "start": {"P13", "P14"},
+    "gateway": {"P5", "P5b", "P5c", "P5d", "P5e", "P13", "P14"},
     "generations": {"D7"},
 }
 
