@@ -29,7 +29,12 @@ _Ups = Annotated[
 ]
 _Limit = Annotated[str, Parameter(help="Tokens of the window: 32k, 128000. Without it, what is known of each model.")]
 _PolicyName = Annotated[str, Parameter(help="A preset (rollover, gssc, mask, …; raw = relay only) or FILE.toml.")]
-_Token = Annotated[str, Parameter(help="What clients must show: needed to serve others than this machine.")]
+_Token = Annotated[
+    str,
+    Parameter(
+        env_var="TRANSOM_GATEWAY_TOKEN", help="What clients must show: needed to serve others than this machine."
+    ),
+]
 _Redact = Annotated[
     str,
     Parameter(help="known (the forms of common credentials), or FILE.toml with names and patterns under [redact]: what "

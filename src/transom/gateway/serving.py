@@ -58,7 +58,7 @@ def runner(plan: Plan, *, grace: float) -> web.AppRunner:
         auto_decompress=False,
         max_line_size=LINE,
         max_field_size=LINE,
-        shutdown_timeout=grace,
+        shutdown_timeout=grace / 2,  # aiohttp waits twice: for a handler to end, and for it to heed that it should
     )
 
 
