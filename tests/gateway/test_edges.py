@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
+import resource
 import select
 import signal
 import socket
@@ -26,7 +28,7 @@ from transom.gateway.face_anthropic import AnthropicFace
 from transom.gateway.known import Known
 from transom.gateway.serving import Plan
 from transom.testing.client import Client, Refused
-from transom.testing.model_server import APIS, ModelServer
+from transom.testing.model_server import APIS, Call, ModelServer
 
 PATH = "/v1/messages"
 ASKED: dict[str, Any] = {"model": "m1", "max_tokens": 99, "messages": [{"role": "user", "content": "Go."}]}
@@ -322,12 +324,10 @@ def test_an_overflow_is_asked_again_once_and_then_told(api: str, plan: Plan, ser
     assert [one.cause for one in facts(plan, WindowOpened)] == ["overflow"]
 
 
-def test_a_store_that_cannot_be_written_does_not_stop_a_client(plan: Plan, serve: Callable[..., str]) -> None:
+def test_a_log_that_is_damaged_does_not_stop_a_client(plan: Plan, serve: Callable[..., str]) -> None:
     with ModelServer(lambda _: ["Done."]) as model:
         url = serve(model)
         assert plan.store is not None
-        log = plan.store / "log.db"
-        assert until(log.exists)
         client = Client("anthropic", url, lambda *_: "")
         client.say("Go.")
         for file in plan.store.glob("log.db*"):
@@ -335,6 +335,23 @@ def test_a_store_that_cannot_be_written_does_not_stop_a_client(plan: Plan, serve
         assert not client.step()
         assert client.status[0].startswith(("failed-open; ", "plain"))
         assert httpx2.get(f"{url}/transom/health").status_code == 200
+
+
+def test_a_full_disk_stops_no_client_and_harms_no_log(plan: Plan, command: Callable[..., Command]) -> None:
+    with ModelServer(lambda _: [Call(name="read")]) as model:
+        running = command(model.base_url, "--context-limit", "900k")
+        resource.prlimit(running.process.pid, resource.RLIMIT_FSIZE, (400_000, 400_000))
+        client = Client("anthropic", running.url, lambda *_: "words " * 5_000)
+        client.say("Go.")
+        for _ in range(9):
+            body = client.body()
+            assert client.step()
+        assert client.status[0] == "plain"
+        assert client.status[-1].startswith("failed-open; Unwritable")
+        assert model.asked[-1][2] == body
+        running.process.send_signal(signal.SIGTERM)
+        assert running.ended() == 0
+    assert facts(plan, Observed)
 
 
 # -- odd requests
@@ -496,11 +513,12 @@ def test_it_is_ready_when_its_store_is_open(serve: Callable[..., str]) -> None:
 class Command:
     """`transom gateway` as a process."""
 
-    def __init__(self, upstream: str, store: Path, *more: str) -> None:
+    def __init__(self, upstream: str, store: Path, *more: str, **env: str) -> None:
         command = [sys.executable, "-m", "transom", "gateway", "--port", "0", "--store", str(store)]
-        command += ["--upstream", f"anthropic={upstream}", "--upstream", f"openai={upstream}"]
+        command += ["--upstream", f"anthropic={upstream}", "--upstream", f"openai={upstream}", *more]
+        limit = () if "--context-limit" in more else ("--context-limit", "8000")
         self.process = subprocess.Popen(
-            [*command, "--context-limit", "8000", *more], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [*command, *limit], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **env}
         )
         assert self.process.stderr is not None
         self.lines: list[str] = []
@@ -523,8 +541,8 @@ class Command:
 def command(tmp_path: Path) -> Iterator[Callable[..., Command]]:
     started: list[Command] = []
 
-    def start(upstream: str, *more: str) -> Command:
-        started.append(Command(upstream, tmp_path / "store", *more))
+    def start(upstream: str, *more: str, **env: str) -> Command:
+        started.append(Command(upstream, tmp_path / "store", *more, **env))
         return started[-1]
 
     yield start
@@ -618,3 +636,38 @@ def test_its_lines_are_json_and_hold_nothing_that_was_said(command: Callable[...
     assert [line["status"] for line in requests] == [200, 400, 200, 200, 200, 400]
     assert all(line.keys() >= {"at", "level", "method", "path", "outcome", "ms", "session"} for line in requests)
     assert {line["path"] for line in requests} == {PATH, ""}
+
+
+def test_a_token_may_stand_where_no_list_of_processes_shows_it(command: Callable[..., Command]) -> None:
+    with Peer(answers) as peer:
+        running = command(peer.base_url, "--host", "0.0.0.0", TRANSOM_GATEWAY_TOKEN="hush-27")
+        port = running.url.rpartition(":")[2]
+        url = f"http://127.0.0.1:{port}"
+        assert httpx2.get(f"{url}/transom/status").status_code == 401
+        assert httpx2.get(f"{url}/t/hush-27/transom/status").status_code == 200
+        with connected(url) as client:
+            sent(client, f"/t/hush-27{PATH}", ASKED, host="a-name-of-this-machine")
+            assert received(client).status == 200
+        running.process.send_signal(signal.SIGTERM)
+        assert running.ended() == 0
+        assert "hush-27" not in "".join(running.lines)
+
+
+def test_a_client_behind_a_gateway_of_its_own_makes_its_files_as_ever(tmp_path: Path) -> None:
+    client = tmp_path / "claude"
+    client.write_text(f'#!/bin/sh\necho "$ANTHROPIC_BASE_URL" > {tmp_path}/told\nexit 3\n', "utf-8")
+    client.chmod(0o755)
+    command = [sys.executable, "-m", "transom", "gateway", "run", "--store", str(tmp_path / "store"), "--"]
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        [*command, "claude"],
+        env={**os.environ, "PATH": path},
+        umask=0o022,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 3
+    told = tmp_path / "told"
+    assert told.read_text("utf-8").startswith("http://127.0.0.1:")
+    assert told.stat().st_mode & 0o777 == 0o644
