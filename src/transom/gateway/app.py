@@ -28,7 +28,7 @@ from transom.gateway.identity import Identity, identify
 from transom.gateway.journal import note, place_of
 from transom.gateway.metrics import Metrics
 from transom.gateway.redaction import Redactor
-from transom.gateway.relay import STATUS, Keep, one_line, relayed
+from transom.gateway.relay import STATUS, ClientLeft, Keep, one_line, relayed
 from transom.gateway.upstream import Upstream
 
 __all__ = ["Gateway", "Office", "Settings"]
@@ -128,9 +128,12 @@ class Gateway:
             status, outcome = refusal.status, "refused"
             self.metrics.count("requests", status=outcome)
             return self._refused(path or request.raw_path, refusal)
-        except (asyncio.CancelledError, ConnectionError):
+        except asyncio.CancelledError:
             self.metrics.count("left")
             raise
+        except ClientLeft:
+            self.metrics.count("left")
+            return web.Response()  # to nobody
         finally:
             bare = path.partition("?")[0]
             took = int((monotonic() - began) * 1000)
