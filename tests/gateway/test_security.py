@@ -418,6 +418,29 @@ def test_a_client_that_begins_as_another_did_cannot_recall_what_the_other_did(
         assert sorted(row.kind for row in kept.log.sessions()) == ["fork", "root"]
 
 
+def test_an_answer_without_words_belongs_to_nobody_who_only_began_alike(plan: Plan, serve: Callable[..., str]) -> None:
+    def talk(one: socket.socket, asked: Asked) -> None:
+        whose = "the one" if b"thought" not in asked.body else "the other"
+        content = [{"type": "thinking", "thinking": f"a thought of {whose}", "signature": "s"}]
+        usage = {"input_tokens": 1, "output_tokens": 1}
+        one.sendall(message(json.dumps({**ANSWER, "content": content, "usage": usage}).encode()))
+
+    go = {"role": "user", "content": "Go."}
+    mine = {"role": "assistant", "content": [{"type": "thinking", "thinking": "a thought of my own", "signature": "t"}]}
+    with Peer(talk) as peer:
+        url = serve(peer)
+        for messages in ([go], [go, mine, {"role": "user", "content": "Go on."}]):
+            with connected(url) as client:
+                sent(client, "/v1/messages", {**ASKED, "messages": messages})
+                assert received(client).status == 200
+        assert json.loads(peer.asked[1].body)["messages"] == [go, mine, {"role": "user", "content": "Go on."}]
+    with compose.store(plan.store) as kept:
+        rows = kept.log.sessions()
+        said = {row.session_id: str(list(kept.log.read(row.session_id))) for row in rows}
+    assert len(rows) == 2
+    assert not any("the one" in text and "my own" in text for text in said.values())
+
+
 def test_an_answer_that_another_was_given_is_not_continued_under_a_guess(plan: Plan, serve: Callable[..., str]) -> None:
     with ModelServer(lambda _: ["Done."]) as model:
         url = serve(model)
