@@ -46,7 +46,7 @@ from transom.core.evidence import Files
 from transom.core.state import Item
 from transom.core.surface import HOST_TOOLS, NEW_CONTEXT, Surface, surface, withheld_refusal
 from transom.gateway.face import Call, Face
-from transom.gateway.known import Answer, Known, Request, answer_fact, request_fact
+from transom.gateway.known import Answer, Known, Request, answer_fact, parts, request_fact
 from transom.gateway.redaction import NO_RULES, Redactor
 from transom.hosting import Desk, refused
 from transom.ports import Blobs, Log, Reply
@@ -194,7 +194,8 @@ class Conversation:
     def _take(self, call: Call, new: Sequence[bytes], answered: int) -> None:
         """Append what new elements say; the first `answered` of them are in the log as the model's own."""
         known = self.known
-        seq = self.session.state.seq + 1  # of what says that they came: it stands before all of them
+        kept = parts(new)
+        seq = self.session.state.seq + len(kept)  # of what says that they came: it stands before all of them
         ends = [seq] * answered
         facts: list[Fact] = []
         shown = [self.redactor.json(element) for element in new]
@@ -207,14 +208,18 @@ class Conversation:
         lead = b"[%b]" % b",".join(call.elements[: call.lead])
         fields = {name: lead if name in _ELEMENTS else value for name, value in call.fields.items()}
         rest = {name: value for name, value in fields.items() if known.rest.get(name) != value}
-        brought = Request(
-            digests=[known.digest(element).hex() for element in new],
-            ends=ends,
-            elements=[msgspec.Raw(element) for element in shown],
-            rest={name: msgspec.Raw(self.redactor.json(value)) for name, value in rest.items()},
-        )
-        self._append(request_fact(brought), *facts)
-        known.take(brought, new)
+        digests = [known.digest(element) for element in new]
+        brought = [
+            Request(
+                digests=[digest.hex() for digest in digests[first:end]],
+                ends=ends[first:end],
+                elements=[msgspec.Raw(element) for element in shown[first:end]],
+                rest={} if first else {name: msgspec.Raw(self.redactor.json(value)) for name, value in rest.items()},
+            )
+            for first, end in kept
+        ]
+        self._append(*map(request_fact, brought), *facts)
+        known.take(digests, ends, new)
         known.rest.update(rest)
 
     def _head(self, call: Call) -> None:

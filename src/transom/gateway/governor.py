@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from importlib.metadata import version
 from uuid import UUID, uuid5
 
@@ -24,6 +25,7 @@ from transom.core.event import Draft, Fact, Observed, SessionOpened
 from transom.core.overlay import prompt_tokens
 from transom.core.policy import Policy
 from transom.core.pricing import PriceTable, find_price, usage_cost
+from transom.core.wire import Dialect
 from transom.errors import KernelError, UsageError
 from transom.gateway.conversation import Conversation, Ready
 from transom.gateway.face import Call, Face
@@ -105,6 +107,7 @@ class Governor:
         self._answered: OrderedDict[str, Conversation] = OrderedDict()
         self._busy: set[str] = set()
         """Sessions with a turn that is under way."""
+        self._made_rules = lru_cache(maxsize=_HELD)(self._make_rules)
 
     def read(self, face: Face, body: bytes) -> Call:
         """A request; what it has in common with one of the conversations in memory is not read anew. Raises
@@ -267,9 +270,13 @@ class Governor:
         )
 
     def _rules(self, face: Face, call: Call) -> Rules:
-        limit = self._context_limit or self._window_of(call.model)
+        fields = tuple((name, value) for name, value in call.fields.items() if name in _KEYED)
+        return self._made_rules(face.dialect, call.model, call.max_output_tokens, fields)
+
+    def _make_rules(self, dialect: Dialect, model: str, most: int, fields: tuple[tuple[str, bytes], ...]) -> Rules:
+        limit = self._context_limit or self._window_of(model)
         # What the client may ask for in answer is kept free, but for a quarter of the window at most.
-        reserve = max(min(8192, limit // 8), min(call.max_output_tokens, limit // 4))
+        reserve = max(min(8192, limit // 8), min(most, limit // 4))
         source: LimitSource = "configured" if self._context_limit else "catalogue"
         bounds = limits(limit, source=source, output_reserve=reserve)
         above = self._policy.offload_above and max(self._policy.offload_above, int(_LARGE * bounds.hard))
@@ -277,10 +284,10 @@ class Governor:
             policy=msgspec.structs.replace(self._policy, offload_above=above),
             bounds=bounds,
             counter=self._counter,
-            dialect=replace(face.dialect, keyed=keyed(Reach(origin=f"{face.name}/{call.model}"), call.fields, _KEYED)),
+            dialect=replace(dialect, keyed=keyed(Reach(origin=f"{dialect.name}/{model}"), dict(fields), _KEYED)),
             clock=self._clock,
             ids=self._ids,
-            tariff=tariff_of(find_price(self._prices, call.model)),
+            tariff=tariff_of(find_price(self._prices, model)),
         )
 
     def _window_of(self, model: str) -> int:

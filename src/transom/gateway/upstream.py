@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from io import BytesIO
 from urllib.request import getproxies, proxy_bypass
 
 from aiohttp import ClientResponse, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
@@ -29,8 +28,8 @@ _HOP = frozenset({
 """What belongs to one connection (RFC 9110, 7.6.1), and what is made anew for the next."""
 _UNADDED = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 """What the HTTP client would add where a request has none."""
-_PIECE = 1 << 20
-"""Bytes of a body from which on it is written in pieces, so that others get their turn between them."""
+_PIECE = 1 << 19
+"""Bytes of a body that are written at once, so that others get their turn in between. Smaller pieces cost more."""
 _CONNECT = 30.0
 """Seconds to a connection."""
 
@@ -90,16 +89,26 @@ class Upstream:
     ) -> AsyncIterator[ClientResponse]:
         """Raises `aiohttp.ClientError` and `TimeoutError`."""
         assert self._session is not None, "open it first"
+        data: bytes | AsyncIterator[memoryview] | None = body
+        if body is not None and len(body) > 2 * _PIECE:
+            data = _pieces(body)
+            headers["content-length"] = str(len(body))
         async with self._session.request(
             method,
             url,
             headers=headers,
-            data=BytesIO(body) if body and len(body) > _PIECE else body,
+            data=data,
             allow_redirects=False,
             skip_auto_headers=_UNADDED,
             proxy=self._proxies.get(url.host or ""),
         ) as response:
             yield response
+
+
+async def _pieces(body: bytes) -> AsyncIterator[memoryview]:
+    shown = memoryview(body)
+    for start in range(0, len(body), _PIECE):
+        yield shown[start : start + _PIECE]
 
 
 def _base(name: str, url: str) -> str:
