@@ -68,10 +68,10 @@ def _shared(body: bytes, before: Outline) -> tuple[int, int]:
     if not before.opening or not body.startswith(before.opening):
         return 0, 0
     count, place, comma = 0, len(before.opening), before.comma
-    gap = len(comma)
+    gap, stands = len(comma), body.startswith
     for item in before.items:
         end = place + len(item)
-        if not body.startswith(item, place) or not body.startswith(comma, end):
+        if not stands(item, place) or not stands(comma, end):
             break
         place = end + gap
         count += 1
