@@ -39,8 +39,9 @@ __all__ = ["Governor", "Turn"]
 
 _NAMES = UUID("6f0b7a52-9a0e-5c41-8d52-6d1c3f0e7b11")
 """The namespace of session ids made from a client's key."""
-_HELD = 64
-"""Conversations in memory; the longest idle one goes first."""
+_HELD, _HELD_BYTES = 64, 256 << 20
+"""Conversations in memory, and bytes of their last requests; the longest idle ones go first. A conversation takes about
+four times its request."""
 _KEYED = frozenset({"thinking", "speed", "response_format", "text"})
 """Request fields of the three APIs that messages are cached under (their prompt caching pages, 2026)."""
 _LARGE = 0.1
@@ -181,10 +182,10 @@ class Governor:
 
     def failed_open(self, identity: Identity, reason: str) -> None:
         """What failed halfway is read from the log again; the log says why the client's own request went upstream."""
-        known = self._held.pop(identity.key, None)
-        if known is not None and known.open:
+        gone = self._forget(identity.key) if identity.key in self._held else []
+        if gone:
             with suppress(KernelError):  # the log may be what failed; the header and the metric say it too
-                known.open[-1].failed_open(reason)
+                gone[-1].failed_open(reason)
 
     def report(self) -> list[dict[str, str | int | float]]:
         """Of the conversations in memory, the newest last: where each window stands and what was spent."""
@@ -218,9 +219,21 @@ class Governor:
             found = _Histories(count, [self._opened(face, _session_id(identity.key, one), rules) for one in newest])
             self._held[identity.key] = found
         self._held.move_to_end(identity.key)
-        while sum(len(known.open) for known in self._held.values()) > _HELD and len(self._held) > 1:
-            self._held.popitem(last=False)
+        while len(self._held) > 1 and self._is_full():
+            self._forget(next(iter(self._held)))
         return found
+
+    def _forget(self, key: str) -> list[Conversation]:
+        """Of a key that is held: its conversations, which are read from the log if they are wanted again."""
+        gone = self._held.pop(key).open
+        sessions = {one.session_id for one in gone}
+        for name in [name for name, one in self._answered.items() if one.session_id in sessions]:
+            del self._answered[name]
+        return gone
+
+    def _is_full(self) -> bool:
+        held = [one.asked for known in self._held.values() for one in known.open]
+        return len(held) > _HELD or sum(len(call.body) for call in held if call is not None) > _HELD_BYTES
 
     def _opened(self, face: Face, session_id: str, rules: Rules) -> Conversation:
         return Conversation.open(
