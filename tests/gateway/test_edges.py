@@ -460,6 +460,22 @@ def test_a_probe_is_answered_here_and_a_websocket_is_sent_away(serve: Callable[.
         assert not peer.asked
 
 
+def test_a_history_that_was_long_idle_goes_on_from_the_log(plan: Plan, serve: Callable[..., str]) -> None:
+    """There is room for 64 of them in memory."""
+    with ModelServer(lambda _: ["Done."]) as model:
+        url = serve(model)
+        everyone = [
+            Client(api, url, lambda *_: "", headers={"session-id": f"s{number}"})
+            for number, api in enumerate([*APIS] * 23)
+        ]
+        for client in [*everyone, *everyone[:3]]:
+            client.say("Go.")
+            client.step()
+        assert len(httpx2.get(f"{url}/transom/status").json()["sessions"]) == 64
+    with compose.store(plan.store) as kept:
+        assert [row.kind for row in kept.log.sessions()] == ["root"] * 69
+
+
 # -- what it says of itself
 
 
