@@ -155,8 +155,10 @@ class Session:
         drafts = tuple(Draft(fact=self._scale.weigh(fact), uuid=uuid or self.rules.ids(), at=now) for fact in facts)
         return self._retried(lambda: drafts)
 
-    def boundary(self, *, model_hands_over: bool = False, samples: Sequence[Sample] = ()) -> tuple[Event, ...]:
-        """Decide, and append what was decided; `samples` are what the sources say now. Raises `OverBudget`."""
+    def boundary(
+        self, *, model_hands_over: bool = False, samples: Sequence[Sample] = (), since: int = 0
+    ) -> tuple[Event, ...]:
+        """Decide, and append what was decided; `samples` and `since` as in `before_step`. Raises `OverBudget`."""
         self._hands_over = model_hands_over
 
         def decide() -> tuple[Draft, ...]:
@@ -170,6 +172,7 @@ class Session:
                 tariff=self.rules.tariff,
                 now=self.rules.clock() if self.rules.policy.when == "cost" else 0,
                 samples=samples,
+                since=since,
             )
             now = self.rules.clock() if facts else 0
             return tuple(Draft(fact=fact, uuid=self.rules.ids(), at=now) for fact in facts)

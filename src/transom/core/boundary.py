@@ -51,7 +51,7 @@ from transom.core.surface import (
 )
 from transom.errors import OverBudget
 
-__all__ = ["before_step", "counted_tokens", "head_tokens", "prompt_tokens"]
+__all__ = ["before_step", "counted_tokens", "disposed", "head_tokens", "prompt_tokens"]
 
 _WORDS_SHARE = 0.75
 """Of the hard limit: head and user's words may fill a window this far (source document 004 reserves a quarter)."""
@@ -74,6 +74,7 @@ def before_step(
     samples: Sequence[epochs.Sample] = (),
     tariff: Tariff | None = None,
     now: int = 0,
+    since: int = 0,
 ) -> tuple[Fact, ...]:
     """The facts this boundary appends. `model_hands_over`: a live model is there to be reminded and to declare a
     rollover itself; without one (replay) the fallback stage goes straight to a rollover by code. `samples`: what the
@@ -84,10 +85,10 @@ def before_step(
     window of a live model is full before anything was done in it.
     """
     update = epochs.updated(state.head, state.window.known, samples, measure)
-    desk = _Desk(state, policy, bounds, Overlay(state, bounds, measure, tail_tokens), update)
+    desk = _Desk(state, policy, bounds, Overlay(state, bounds, measure, tail_tokens), update, since=since)
     desk.tariff, desk.now = tariff, now
     desk.settle()
-    desk.dispose()
+    desk.facts.extend(disposed(state))
     desk.strip()
     if policy.how == "recorded":
         return tuple(desk.facts)
@@ -99,10 +100,20 @@ def before_step(
     return tuple(desk.facts)
 
 
+def disposed(state: State) -> tuple[UserDisposed, ...]:
+    """User messages that a finished turn has answered are closed."""
+    words, answered = state.words, state.answered_through
+    is_over = len(words) > 1 and words[-1].seq > answered > words[0].seq
+    closed = [said.seq for said in words[:-1] if is_over and said.disposition == "open" and said.seq < answered]
+    return tuple(UserDisposed(seq=seq, disposition="answered", by=answered) for seq in closed)
+
+
 class _Desk:
     """One boundary's work: the facts so far, and the window as they would leave it."""
 
-    def __init__(self, state: State, policy: Policy, bounds: Limits, window: Overlay, update: epochs.Update) -> None:
+    def __init__(
+        self, state: State, policy: Policy, bounds: Limits, window: Overlay, update: epochs.Update, *, since: int
+    ) -> None:
         self.state = state
         self.policy = policy
         self.bounds = bounds
@@ -110,7 +121,7 @@ class _Desk:
         self.facts: list[Fact] = []
         self.window = window
         self.update = update
-        self.opening = Opening(state, policy, bounds, window, update)
+        self.opening = Opening(state, policy, bounds, window, update, since=since)
         self.must_fit = self.opening.must_fit
         self.least = int(policy.min_gain * bounds.hard)
         self.has_opened = self.is_live = False
@@ -130,16 +141,6 @@ class _Desk:
     def settle(self) -> None:
         for call_id in self.state.window.calls:
             self.add(ToolReturned(call_id=call_id, blocks=(NO_RESULT,), is_error=True, effect="none", by="host"))
-
-    def dispose(self) -> None:
-        words = self.state.words
-        answered = self.state.answered_through
-        if len(words) > 1 and words[-1].seq > answered > words[0].seq:
-            self.facts.extend(
-                UserDisposed(seq=said.seq, disposition="answered", by=answered)
-                for said in words[:-1]
-                if said.disposition == "open" and said.seq < answered
-            )
 
     def strip(self) -> None:
         """What some providers do themselves when the user speaks: drop the thoughts of the turns before."""

@@ -31,8 +31,12 @@ _DROPPED = "[host] Older messages were dropped from this window; recall finds th
 class Opening:
     """Plans of new windows at one boundary."""
 
-    def __init__(self, state: State, policy: Policy, bounds: Limits, window: Overlay, update: Update) -> None:
+    def __init__(
+        self, state: State, policy: Policy, bounds: Limits, window: Overlay, update: Update, *, since: int = 0
+    ) -> None:
+        """`since`: as `boundary.before_step`."""
         self._state = state
+        self._since = since
         self._policy = policy
         self._bounds = bounds
         self._measure = update.measure
@@ -56,12 +60,21 @@ class Opening:
         """The first position of what has just arrived, which is kept whole. New results go with the reply that called
         for them."""
         items = self._state.window.items
-        place = self._state.window.seen
+        place = max(self._state.window.seen, self._arrived() if self._since else 0)
         new = next((item for item in items[place:] if item.role in ("tool", "assistant")), None)
         if new is not None and new.role == "tool":
             while place > 0 and items[place].role != "assistant":
                 place -= 1
         return place
+
+    def _arrived(self) -> int:
+        """Of a history that came with answers in it, nobody knows what of it a model has seen: all is new, unless that
+        is more than half of a window; then what stands before its last answer is not."""
+        items = self._state.window.items
+        first = next((place for place, item in enumerate(items) if item.seq > self._since), len(items))
+        if 2 * sum(self._window.cost(item) for item in items[first:]) <= self._bounds.hard:
+            return first
+        return next((place for place in reversed(range(first, len(items))) if items[place].role == "assistant"), first)
 
     def fifo(self) -> Plan:
         """The newest messages down to the low water, whatever they say; what is new stays and is cut to fit."""

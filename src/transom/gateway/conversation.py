@@ -20,6 +20,7 @@ from typing import Literal
 import msgspec
 
 from transom.core.block import Text, ToolCall
+from transom.core.boundary import disposed
 from transom.core.breakpoints import breakpoints
 from transom.core.canon import plain_text
 from transom.core.event import (
@@ -220,6 +221,10 @@ class Conversation:
         ]
         self._append(*map(request_fact, brought), *facts)
         known.take(digests, ends, new)
+        is_foreign = any(isinstance(fact, ModelReplied) for fact in facts)
+        known.since = self.session.state.seq - len(facts) if is_foreign else 0
+        if is_foreign:  # what it has answered needs no room in a window that opens at once
+            self._append(*disposed(self.session.state))
         known.rest.update(rest)
 
     def _head(self, call: Call) -> None:
@@ -250,7 +255,8 @@ class Conversation:
 
     def ready(self, call: Call) -> Ready:
         """Decide, and write the request. Raises `OverBudget`."""
-        if any(_is_ours(event.fact) for event in self.session.boundary(model_hands_over=bool(self.host_tools))):
+        decided = self.session.boundary(model_hands_over=bool(self.host_tools), since=self.known.since)
+        if any(_is_ours(event.fact) for event in decided):
             self.is_plain = False
         items = self.session.state.window.items
         if items and self.known.ends and self._is_from_upstream(items[-1]):

@@ -18,7 +18,7 @@ from operator import is_
 import msgspec
 
 from transom.core.canon import plain_text
-from transom.core.event import Event, Observed, SessionOpened
+from transom.core.event import Event, ModelReplied, Observed, SessionOpened
 from transom.gateway.face import Face
 
 __all__ = ["Answer", "Known", "Request", "answer_fact", "parts", "request_fact"]
@@ -108,8 +108,12 @@ class Known:
     """As last sent; what is equal to the byte needs no digest."""
     answer: Answer | None = None
     """What the client got since its last request: its next one begins with it."""
+    since: int = 0
+    """The seq of the last request, if answers came with it that no request here asked for; else 0."""
     rest: dict[str, bytes] = field(default_factory=dict)
     """The top-level fields of the last request, but the elements."""
+    _asked: int = 0
+    """The seq of the last request."""
 
     def remember(self, event: Event) -> None:
         """Take in an event of the log."""
@@ -119,6 +123,9 @@ class Known:
             raws = [_unpacked(raw) for raw in asked.elements]
             self.take([bytes.fromhex(digest) for digest in asked.digests], asked.ends, raws)
             self.rest.update({name: _unpacked(raw) for name, raw in asked.rest.items()})
+            self.since, self._asked = 0, event.seq
+        elif isinstance(fact, ModelReplied) and self.ends and event.seq <= self.ends[-1]:
+            self.since = self._asked
         elif isinstance(fact, Observed) and fact.kind == _ANSWER:
             self.answer = _ANSWER_OF.decode(fact.raw)
         elif isinstance(fact, SessionOpened) and fact.kind == "fork" and fact.parent is not None:

@@ -1,0 +1,76 @@
+"""Histories that come with answers in them: from before the gateway, and of a client that moves what it has said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from transom import compose
+from transom.core.event import WindowOpened
+from transom.gateway.serving import Plan
+from transom.testing.client import Client
+from transom.testing.model_server import APIS, Call, ModelServer, Said, words_of
+
+PAGE = "a line of the file that was asked for, with some words in it\n" * 60
+
+
+@pytest.mark.parametrize("api", list(APIS))
+def test_a_long_history_that_comes_whole_gets_a_window_of_what_is_new_in_it(
+    api: str, plan: Plan, serve: Callable[..., str]
+) -> None:
+    done = [0]
+
+    def decide(asked: dict[str, Any]) -> Said:
+        return [f"Page {done[0]}.", Call(name="read", arguments={"path": f"f{done[0]}"})]
+
+    def run(name: str, arguments: dict[str, Any]) -> str:
+        done[0] += 1
+        return f"page {done[0]} of it\n{PAGE}"
+
+    with ModelServer(decide) as alone:
+        client = Client(api, alone.base_url, run)
+        client.say("Read it all. You must never touch README.")
+        for _ in range(60):
+            assert client.step()
+    with ModelServer(decide, window=8_000) as model:
+        client.base_url, client.status = serve(model), []
+        for _ in range(3):
+            assert client.step()
+        bodies = model.bodies
+    assert set(client.status) == {"governed"}
+    assert "page 60 of it" in words_of(bodies[0])
+    assert "You must never touch README." in words_of(bodies[0])
+    assert "page 3 of it" not in words_of(bodies[0])
+    with compose.store(plan.store) as kept:
+        (session,) = kept.log.sessions()
+        causes = [one.fact.cause for one in kept.log.read(session.session_id) if isinstance(one.fact, WindowOpened)]
+    assert causes == ["hard-limit"]
+
+
+@pytest.mark.parametrize("api", list(APIS))
+def test_a_client_that_shows_its_files_anew_in_each_request_has_them_in_each_window(
+    api: str, plan: Plan, serve: Callable[..., str]
+) -> None:
+    """As aider does: behind what was said stand the files as they are now, then the user's words."""
+    words = "a word and another one " * 40
+    done: list[dict[str, str]] = []
+    with ModelServer(lambda _: [f"Done. {words}"], window=8_000) as model:
+        client = Client(api, serve(model), lambda *_: "", has_tools=False)
+        for number in range(40):
+            asked = {"role": "user", "content": f"Close item {number}. {words}"}
+            files = {"role": "user", "content": f"The files are: version {number} of list.txt"}
+            client.history = [*done, files, {"role": "assistant", "content": "I see them."}, asked]
+            assert not client.step()
+            done += [asked, {"role": "assistant", "content": f"Done. {words}"}]
+        bodies = model.bodies
+    assert set(client.status) == {"plain", "governed"}
+    assert len(bodies) == 40
+    for number, body in enumerate(bodies):
+        assert f"version {number} of list.txt" in words_of(body)
+        assert f"Close item {number}." in words_of(body)
+    with compose.store(plan.store) as kept:
+        assert all(not one.problem for one in kept.log.verify())
+        facts = [event.fact for row in kept.log.sessions() for event in kept.log.read(row.session_id)]
+    assert sum(isinstance(fact, WindowOpened) for fact in facts) >= 3
