@@ -65,7 +65,8 @@ _KNOWN = {
     "litellm": _Peer(
         command="litellm",
         arguments=("--config", "{folder}/litellm.yaml", "--port", "{port}", "--host", "127.0.0.1"),
-        env={"LITELLM_LOCAL_MODEL_COST_MAP": "True"},
+        # The second is its own word for: on this machine, without a key.
+        env={"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true"},
         ready="/health/liveliness",
         file=("litellm.yaml", _LITELLM),
     ),

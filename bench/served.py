@@ -14,10 +14,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["Served", "python"]
+__all__ = ["Served", "Silent", "python"]
 
 _PATIENCE = 120.0
 _LOOK = 0.02
+
+
+class Silent(Exception):
+    """It ended, or does not answer in time."""
 
 
 class Served:
@@ -42,7 +46,7 @@ class Served:
         while self._ready and not self._answers():
             if time.monotonic() > end or self._process.poll() is not None:
                 self._stop()
-                raise RuntimeError(f"{self._process.args!r} does not answer at {self.base_url}{self._ready}")
+                raise Silent(f"{self._process.args!r} does not answer at {self.base_url}{self._ready}")
             time.sleep(_LOOK)
         return self
 
