@@ -96,7 +96,8 @@ def _kind(face: Face, call: Call, headers: Mapping[str, str], *, is_named: bool)
         _FORMAT.search(call.fields.get(name, b"")) for name in ("output_config", "response_format", "text")
     )
     is_bare = not call.has_tools and (is_named or wants_json)
-    if turn == "prewarm" or is_bare or call.max_output_tokens == 1 or call.fields.get("generate") == b"false":
+    is_probe = call.max_output_tokens == 1 and not call.has_tools
+    if turn == "prewarm" or is_bare or is_probe or call.fields.get("generate") == b"false":
         return "side"
     return "agent" if any(headers.get(name) for name in _AGENTS) else "main"
 
