@@ -85,7 +85,7 @@ def recorded(path: Path, api: str, steps: int) -> Recording:
         load(path, log=log, blobs=kept.blobs, counter=compose.counter())
         session_id = max(log.sessions(), key=lambda row: row.events).session_id
         state = project(event for event in log.read(session_id) if isinstance(event.fact, _HISTORY))
-        reach = Reach(blobs=kept.blobs, keeps_ids=True)
+        reach = Reach(origin="bench", blobs=kept.blobs, keeps_ids=True)  # its own thoughts are no API's
         write = (provider_anthropic if api == "anthropic" else provider_openai_chat).dialect(reach).message
         items = state.window.items
         shown = [(items[first].role == "assistant", write(items[first:end])) for first, end in groups(items)]
@@ -93,12 +93,26 @@ def recorded(path: Path, api: str, steps: int) -> Recording:
     messages: list[bytes] = []
     places: list[int] = []
     for is_reply, data in shown:
-        if not data:
+        made = items_of(b"[%b]" % data)
+        if is_reply and made and places and places[-1] == len(messages) - 1:
+            messages[-1] = _joined(messages[-1], *made)  # two replies in a row come back as one answer
             continue
-        if is_reply and messages and len(places) < steps and (not places or places[-1] != len(messages) - 1):
+        if is_reply and made and messages and len(places) < steps:
             places.append(len(messages))
-        messages.extend(items_of(b"[%b]" % data))
+        messages.extend(made)
     return Recording(name=path.name.partition(".")[0], messages=tuple(messages), steps=tuple(places))
+
+
+def _joined(*replies: bytes) -> bytes:
+    made: dict[str, Any] = {}
+    for reply in replies:
+        for name, value in json.loads(reply).items():
+            before = made.get(name)
+            if name == "role" or before is None:
+                made[name] = value
+            elif value is not None:
+                made[name] = before + value
+    return json.dumps(made, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 # -- the model

@@ -9,6 +9,7 @@ which on Linux is one clock for all processes).
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Callable
 from time import perf_counter_ns
@@ -33,13 +34,14 @@ _STREAM = b"text/event-stream; charset=utf-8"
 _WRITERS = {"anthropic": _anthropic, "openai_chat": _chat, "openai_responses": _responses}
 
 
-def _answers() -> dict[bytes, list[bytes]]:
-    """By path: the frames of an answer."""
+def _answers() -> dict[bytes, tuple[bytes, list[bytes]]]:
+    """By path: an answer in one piece, and its frames."""
     said: Said = [
         "I read on in the file that the last result named. ",
         Call(name="read", arguments={"path": "src/a.py"}),
     ]
-    return {APIS[name].encode(): write(_NUMBER, said, 1000)[1] for name, write in _WRITERS.items()}
+    made = {APIS[name].encode(): write(_NUMBER, said, 1000) for name, write in _WRITERS.items()}
+    return {path: (json.dumps(whole).encode(), frames) for path, (whole, frames) in made.items()}
 
 
 _ANSWERS = _answers()
@@ -76,16 +78,21 @@ class _Connection(asyncio.Protocol):
 
     def _answer(self, head: bytes, is_streamed: bool) -> None:
         asked, pieces = _HEAD.match(head), _PIECES.search(head)
-        frames = _ANSWERS.get(asked[2].partition(b"?")[0]) if asked else None
-        if frames is None:
+        found = _ANSWERS.get(asked[2].partition(b"?")[0]) if asked else None
+        if found is None:
             self._give(b"application/json", b'{"data":[]}')
-        elif pieces:
-            task = asyncio.get_running_loop().create_task(self._stream(frames, int(pieces[1])))
-            self._streams.add(task)
-            task.add_done_callback(self._streams.discard)
-        elif is_streamed:
-            whole = b"".join(frames).replace(b"%d" % _NUMBER, b"%d" % self._number())
-            self._give(_STREAM, whole)
+            return
+        whole, frames = found
+        if not pieces:
+            data = b"".join(frames) if is_streamed else whole
+            self._give(_STREAM if is_streamed else b"application/json", self._numbered(data))
+            return
+        task = asyncio.get_running_loop().create_task(self._stream(frames, int(pieces[1])))
+        self._streams.add(task)
+        task.add_done_callback(self._streams.discard)
+
+    def _numbered(self, data: bytes) -> bytes:
+        return data.replace(b"%d" % _NUMBER, b"%d" % self._number())
 
     def _give(self, media: bytes, data: bytes) -> None:
         head = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ncontent-length: %d\r\n\r\n" % (media, len(data))
