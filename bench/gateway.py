@@ -109,7 +109,14 @@ def _set_up(arms: Mapping[str, Served], api: str, size: int, seed: int, count: i
     made = {}
     for name, served in arms.items():
         clients = [
-            Client(api=api, base_url=served.base_url, name=f"{api}-{size}-{number}-{count}", size=size, seed=seed)
+            Client(
+                api=api,
+                base_url=served.base_url,
+                name=f"{api}-{size}-{number}-{count}",
+                size=size,
+                seed=seed,
+                is_strict=name not in PEERS,
+            )
             for number in range(count)
         ]
         for client in clients:

@@ -57,6 +57,8 @@ class Client:
     name: str
     size: int
     seed: int
+    is_strict: bool = True
+    """What comes is the answer to the letter. Others write answers anew; then the history goes on as if it were."""
     elements: list[bytes] = field(default_factory=list)
     _results: Iterator[str] = field(init=False)
     _http: http.client.HTTPConnection = field(init=False)
@@ -111,7 +113,10 @@ class Client:
     def step(self) -> Timed:
         """One request; the answer and the result of its call are in the history then."""
         timed = self.ask()
-        self.take(timed.data)
+        if self.is_strict:
+            self.take(timed.data)
+        else:
+            self._grow(f"{self.name}_{len(self.elements)}", "I look at the next file. ", {"path": "src/a.py"})
         return timed
 
     def take(self, data: bytes) -> None:
