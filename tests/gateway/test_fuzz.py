@@ -74,14 +74,16 @@ class Case:
 def case_of(seed: int, history: History, mark: int) -> Case:
     rng = Random(seed)
     answer = Answer([], number=seed)
+    # To the first words, which many say, a model says nothing that only one of them could have told it.
+    name = f"mark-{mark}-" if len(history.items) > 1 else "nobody"
     for _ in range(rng.randrange(1, 4)):
         kind = rng.choice(("text", "thought", "call", "call", "host"))
         if kind == "host":
             answer.parts.append(("call", *rng.choice(_HOSTS)))
         elif kind == "call":
-            answer.parts.append(("call", rng.choice(("read", "run")), json.dumps({"path": f"mark-{mark}-{seed}"})))
+            answer.parts.append(("call", rng.choice(("read", "run")), json.dumps({"path": f"{name}{seed}"})))
         else:
-            answer.parts.append((kind, f"mark-{mark}- says {seed}. "))
+            answer.parts.append((kind, f"{name} says {seed}. "))
     made = Case(seed, mark, history.api, rng, answer)
     match rng.randrange(10):
         case 0 | 1 | 2:
@@ -116,7 +118,7 @@ class Model:
             return
         says = case.answer
         if b'"call_%d_' % case.seed in asked.body or case.rng.random() < 0.05:
-            says = Answer([("text", f"mark-{case.mark}- is done.")], number=case.seed + 10**6)
+            says = Answer([("text", f"{case.seed} is done.")], number=case.seed + 10**6)
         if b'"stream": true' in asked.body or b'"stream":true' in asked.body:
             self._stream(one, case, frames(case.api, says, len(asked.body) // 4))
         else:

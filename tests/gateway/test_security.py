@@ -418,6 +418,24 @@ def test_a_client_that_begins_as_another_did_cannot_recall_what_the_other_did(
         assert sorted(row.kind for row in kept.log.sessions()) == ["fork", "root"]
 
 
+@pytest.mark.parametrize("api", list(APIS))
+def test_who_begins_as_another_did_begins_without_what_the_model_noted_then(
+    api: str, plan: Plan, serve: Callable[..., str]
+) -> None:
+    noted = Call(name="note_failure", arguments={"attempt": "make", "outcome": "error 4711"})
+    turns: list[Said] = [[noted], ["Done."], ["Done as well."]]
+    with ModelServer(lambda _: turns.pop(0)) as model:
+        url = serve(model)
+        for _ in range(2):
+            client = Client(api, url, lambda *_: "")
+            client.say("Go.")
+            client.step()
+        assert b"4711" in model.asked[1][2]
+        assert b"4711" not in model.asked[2][2]
+    with compose.store(plan.store) as kept:
+        assert sorted(row.kind for row in kept.log.sessions()) == ["fork", "root"]
+
+
 def test_an_answer_without_words_belongs_to_nobody_who_only_began_alike(plan: Plan, serve: Callable[..., str]) -> None:
     def talk(one: socket.socket, asked: Asked) -> None:
         whose = "the one" if b"thought" not in asked.body else "the other"

@@ -128,11 +128,11 @@ class Conversation:
         made._remember(log.read(session_id))
         return made
 
-    def fork(self, call: Call, kept: int, session_id: str) -> Conversation:
+    def fork(self, call: Call, kept: int, session_id: str, *, is_again: bool) -> Conversation:
         """This conversation as it was behind the first `kept` elements of a request, to be gone on with: a rewind, an
-        edit, or the same request again."""
+        edit. `is_again`: if it is the same request again, as it was before the answer that was lost."""
         log, parent = self.session.log, self.session.session_id
-        end = self._unread(call, kept) or self.known.ends[kept - 1]
+        end = (is_again and self._unread(call, kept)) or self.known.ends[kept - 1]
         (last,) = log.read(parent, end - 1, end)
         link = Link(session_id=parent, seq=end, digest=last.digest.hex())
         opened = self.session.state.opened

@@ -136,7 +136,10 @@ class Governor:
         elif not best.continues(call, common) or best.session_id in self._busy:
             if best.continues(call, common) and not forks:
                 return None
-            best = known.add(best.fork(call, common, _session_id(identity.key, known.count)))
+            # Where no client names its history, the same request again may be another client's, unless the first one
+            # came to no answer: then it gets nothing of what the model and the host said since.
+            is_again = best.session_id not in self._busy and (identity.is_named or best.known.answer is None)
+            best = known.add(best.fork(call, common, _session_id(identity.key, known.count), is_again=is_again))
         known.use(best)
         best.session.go_on(rules)
         best.admit(call, common)
