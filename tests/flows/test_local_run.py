@@ -31,8 +31,9 @@ def test_a_small_model_hands_over_by_itself_and_no_prompt_passes_the_limit(real_
     by_user = {"SHA", "error code", "path", "prohibition"}
     assert all(by_user <= set(one.shown) for one in worked.handoffs)
     assert worked.recallable == tuple(LITERALS)
-    # What the contract calls a hit is one: the runtime reuses all of the last prompt and its answer.
-    assert all(abs(one.cached - one.expected) <= 2 for one in worked.sent)
+    # The runtime reuses what the bytes promise; an answer generated in other tokens than its text has costs itself.
+    assert all(one.cached <= one.expected + 1 for one in worked.sent)
+    assert sum(one.cached for one in worked.sent) > 0.98 * sum(one.expected for one in worked.sent)
     assert worked.is_kept
     assert len(worked.left) < FILES // 2
 
