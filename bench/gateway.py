@@ -36,7 +36,8 @@ __all__ = ["run", "serving"]
 _GOALS = {200_000: ("P5b", 1.6), 1_000_000: ("P5", 1.5), 4_000_000: ("P5b", 1.6)}
 _ROUNDS, _STEPS = 7, 6
 _CLIENTS, _TURNS = 8, 5
-_PIECES = 60
+_PIECES, _BY_CHANCE = 60, 0.03
+"""Pieces of a stream; two come in one read when a process had to wait for the machine."""
 _SESSIONS, _MEMORY_STEPS, _MEMORY_SIZE = 8, 200, 4_000_000
 _CACHES = 2 * 2_048_000 + 8_400_000
 """Bytes: two connections of the log with SQLite's default page cache, and the counter's memo (`adapters.counter`)."""
@@ -52,7 +53,7 @@ def run(scale: float = 1.0, seed: int = 1) -> list[Figure]:
     rounds = max(2, int(_ROUNDS * min(1, 2 * scale)))
     figures: list[Figure] = []
     with _arms() as arms:
-        for name in ("relay", "gateway"):  # memory that was once got for a large body is got faster the next time
+        for name in ("relay", "off", "gateway"):  # memory once got for a large body is got faster the next time
             largest = int(max(_GOALS) * scale)
             Client(api="anthropic", base_url=arms[name].base_url, name="first", size=largest, seed=seed).step()
         for api in ("anthropic", "openai_chat", "openai_responses"):
@@ -76,7 +77,9 @@ def _arms() -> Iterator[dict[str, Served]]:
     with ExitStack() as kept:
         upstream = kept.enter_context(Served(python("bench.gateway_upstream")))
         relay = kept.enter_context(Served(python("bench.relay", upstream.base_url)))
-        yield {"direct": upstream, "relay": relay, "gateway": kept.enter_context(serving(upstream.base_url))}
+        off = kept.enter_context(serving(upstream.base_url, policy="raw"))
+        gateway = kept.enter_context(serving(upstream.base_url))
+        yield {"direct": upstream, "relay": relay, "off": off, "gateway": gateway}
 
 
 @contextmanager
@@ -139,14 +142,14 @@ def _requests(made: Mapping[str, _Arm], rounds: int, api: str, goal_id: str, goa
             before = arm.served.cpu()
             arm.wall.extend(arm.clients[0].step().seconds for _ in range(_STEPS))
             arm.cpu.append((arm.served.cpu() - before) / _STEPS)
-    relay, gateway = (1e3 * median(made[name].cpu) for name in ("relay", "gateway"))
+    relay, off, gateway = (1e3 * median(made[name].cpu) for name in ("relay", "off", "gateway"))
     yield Figure(
         id=goal_id,
         what=f"CPU of a request of {_size(made)}, {api}",
         goal=f"at most {goal} x the relay",
         value=f"{gateway / relay:.2f} x",
         verdict=judge(gateway <= goal * relay),
-        detail=f"relay {relay:.2f} ms, gateway {gateway:.2f} ms",
+        detail=f"relay {relay:.2f} ms, gateway {gateway:.2f} ms, with `--policy raw` {off:.2f} ms",
     )
     if goal_id == "P5":
         yield _added(made)
@@ -188,12 +191,13 @@ def _stream(made: Mapping[str, _Arm], streams: int) -> Iterator[Figure]:
             arm.clients[0].take(timed.data)
     delay = {name: 1e3 * median(values) for name, values in delays.items()}
     first = {name: 1e3 * (median(values) - median(firsts["direct"])) for name, values in firsts.items()}
+    more = (joined["gateway"] - joined["relay"]) / (streams * _PIECES)
     yield Figure(
         id="P5d",
         what="how late a piece of a stream is, p50",
-        goal="at most 1.3 x the relay, none held or joined",
+        goal=f"at most 1.3 x the relay; joined pieces at most {_BY_CHANCE:.0%} of all more than there",
         value=f"{delay['gateway'] / delay['relay']:.2f} x",
-        verdict=judge(delay["gateway"] <= 1.3 * delay["relay"] and joined["gateway"] <= joined["relay"] + streams),
+        verdict=judge(delay["gateway"] <= 1.3 * delay["relay"] and more <= _BY_CHANCE),
         detail=", ".join(f"{name} {value:.2f} ms, {joined[name]} joined" for name, value in delay.items()),
     )
     yield Figure(
