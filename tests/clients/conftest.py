@@ -37,10 +37,10 @@ def on(kit: Kit, folder: Path) -> Callable[..., Stage]:
 @pytest.fixture(scope="session")
 def alone() -> Callable[[Stage], Run]:
     """A client's run without a gateway; made once."""
-    made: dict[tuple[str, bool], Run] = {}
+    made: dict[tuple[str, bool, int], Run] = {}
 
     def run(stage: Stage) -> Run:
-        key = (stage.client.id, stage.thinks)
+        key = (stage.client.id, stage.thinks, stage.lines)
         if key not in made:
             made[key] = stage.direct()
         return made[key]

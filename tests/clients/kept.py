@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.clients import sense
 from tests.clients.tap import Seen
 
 from transom import compose
@@ -58,13 +59,14 @@ class Kept:
         return [event.fact for event in events if isinstance(event.fact, SessionOpened)][-1]
 
     def lacking(self, seen: tuple[Seen, ...]) -> list[str]:
-        """What the client sent or got and no fact holds, with what it was in."""
+        """What the client sent or got and no fact holds, with what it was in. An element that comes again with other
+        marks or under another id is known again, and held as it came first."""
         observed = self.facts(Observed)
         raw = {fact.raw for fact in observed}
         asked = [json.loads(fact.raw) for fact in observed if fact.kind == "client_request"]
         new = [one for fact in asked for one in fact["elements"]]
         new += [one for fact in asked for name in _LISTS for one in fact.get("rest", {}).get(name, ())]
-        elements = {json.dumps(_bare(one), sort_keys=True) for one in new}
+        elements = {json.dumps(sense.meaning(one), sort_keys=True) for one in new}
         fields = {(name, json.dumps(value)) for fact in asked for name, value in fact.get("rest", {}).items()}
         answers = {json.loads(fact.raw)["data"] for fact in observed if fact.kind == "client_answer"}
         found: list[str] = []
@@ -84,21 +86,10 @@ class Kept:
                 found.append(f"{number}: the answer")
             for name, value in one.json().items():
                 if name in _LISTS and isinstance(value, list):
-                    texts = (json.dumps(_bare(element), sort_keys=True) for element in value)
+                    texts = (json.dumps(sense.meaning(element), sort_keys=True) for element in value)
                     found.extend(
                         f"{number}: {name}[{place}]" for place, text in enumerate(texts) if text not in elements
                     )
                 elif (name, json.dumps(value)) not in fields:
                     found.append(f"{number}: {name}")
         return found
-
-
-def _bare(value: Any) -> Any:
-    """An element without its cache marks, a lone text as a string: it is known again in either form."""
-    if isinstance(value, dict):
-        found = {name: _bare(one) for name, one in value.items() if name != "cache_control"}
-        content = found.get("content")
-        if isinstance(content, list) and len(content) == 1 and set(content[0]) == {"type", "text"}:
-            found["content"] = content[0]["text"]
-        return found
-    return [_bare(one) for one in value] if isinstance(value, list) else value

@@ -16,12 +16,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
-__all__ = ["CLIENTS", "Client", "Ended", "Kit", "kit"]
+__all__ = ["CLIENTS", "NO_ENV", "Client", "Ended", "Env", "Kit", "kit"]
 
+Env: TypeAlias = Mapping[str, str]
+NO_ENV: Env = {}
 _ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -34,6 +36,8 @@ class Client:
     api: str
     limit: int
     env: Mapping[str, str] = field(default_factory=dict)
+    goes_on: tuple[str, ...] = ()
+    """What makes it go on with its last session."""
     label: str = ""
 
     @property
@@ -42,13 +46,19 @@ class Client:
 
 
 CLIENTS = (
-    Client(name="claude", api="anthropic", limit=31_000),
+    Client(name="claude", api="anthropic", limit=31_000, goes_on=("--continue",)),
     Client(name="codex", api="responses", limit=22_000),
     Client(name="codex", api="responses", limit=22_000, env={"TRANSPORT": "ws"}, label="codex-websocket"),
     Client(name="codex", api="responses", limit=29_000, env={"MODEL": "gpt-6.2-sol"}, label="codex-lite"),
-    *(Client(name="opencode", api=api, limit=24_000) for api in ("chat", "anthropic", "responses")),
-    *(Client(name="pi", api=api, limit=14_000) for api in ("anthropic", "chat", "responses")),
-    *(Client(name="qwen", api=api, limit=40_000) for api in ("chat", "anthropic", "responses")),
+    *(
+        Client(name="opencode", api=api, limit=24_000, goes_on=("--continue",))
+        for api in ("chat", "anthropic", "responses")
+    ),
+    *(Client(name="pi", api=api, limit=14_000, goes_on=("--continue",)) for api in ("anthropic", "chat", "responses")),
+    *(
+        Client(name="qwen", api=api, limit=40_000, goes_on=("--continue",))
+        for api in ("chat", "anthropic", "responses")
+    ),
     *(Client(name="mini", api=api, limit=13_000) for api in ("chat", "anthropic", "responses")),
 )
 
@@ -78,12 +88,16 @@ class Kit:
         running.loop.run_until_complete(_ended(asyncio.all_tasks(running.loop)))
         running.loop.close()
 
-    def start(self, client: Client, url: str, work: Path, prompt: str, home: Path, **env: str) -> subprocess.Popen[str]:
-        """The client at work in `work`; its own home is `home`, so that another run can go on there."""
-        named = {"API": client.api, "CLIENTS_DIR": str(self.clients), "CLIENT_HOME": str(home), "TIME_LIMIT": "280"}
+    def start(
+        self, client: Client, url: str, work: Path, prompt: str, home: Path, *, goes_on: bool = False, env: Env = NO_ENV
+    ) -> subprocess.Popen[str]:
+        """The client at work in `work`; its own home is `home`, so that another run can go on there (`goes_on`)."""
+        named = {"API": client.api, "CLIENTS_DIR": str(self.clients), "CLIENT_HOME": str(home), "TIME_LIMIT": "380"}
+        asked = {"RESUME": "1"} if goes_on and not client.goes_on else {}
+        driver = self.tools / "clients" / f"{client.name}.sh"
         return subprocess.Popen(
-            ["bash", str(self.tools / "clients" / f"{client.name}.sh"), url, str(work), prompt],
-            env={"PATH": os.environ["PATH"], **named, **client.env, **env},
+            ["bash", str(driver), url, str(work), prompt, *(client.goes_on if goes_on else ())],
+            env={"PATH": os.environ["PATH"], **named, **client.env, **asked, **env},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -91,8 +105,10 @@ class Kit:
             errors="replace",
         )
 
-    def run(self, client: Client, url: str, work: Path, prompt: str, home: Path, **env: str) -> Ended:
-        process = self.start(client, url, work, prompt, home, **env)
+    def run(
+        self, client: Client, url: str, work: Path, prompt: str, home: Path, *, goes_on: bool = False, env: Env = NO_ENV
+    ) -> Ended:
+        process = self.start(client, url, work, prompt, home, goes_on=goes_on, env=env)
         output, _ = process.communicate(timeout=400)
         if process.returncode == 77:
             pytest.skip(f"client {client.name} is not installed in {self.clients}: make test-clients installs it")

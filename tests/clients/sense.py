@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["breaks", "history", "said"]
+__all__ = ["breaks", "history", "meaning", "said"]
 
 _BOOKKEEPING = {"cache_control", "status", "internal_chat_message_metadata_passthrough", "annotations", "logprobs"}
 _EMPTY: tuple[object, ...] = (None, "", [], False)
@@ -35,9 +35,25 @@ def said(text: str) -> str:
     return text
 
 
-def history(body: dict[str, Any]) -> list[str]:
-    """A request's elements, one a line."""
-    return [said(json.dumps(_sense(one), sort_keys=True)) for one in _listed(body)]
+def history(body: dict[str, Any], *, unthought: str = "") -> list[str]:
+    """A request's elements, one a line, without thoughts that match `unthought`."""
+    found = [meaning(one) for one in _listed(body)]
+    if unthought:
+        found = [_unthought(one, re.compile(unthought)) for one in found]
+    return [said(json.dumps(one, sort_keys=True)) for one in found if one]
+
+
+def _unthought(element: dict[str, Any], pattern: re.Pattern[str]) -> dict[str, Any]:
+    """The element without such thoughts; nothing if it was one."""
+    if element.get("type") == "reasoning" and pattern.search(json.dumps(element)):
+        return {}
+    made = dict(element)
+    if isinstance(made.get("content"), list):
+        kept = [one for one in made["content"] if one.get("type") != "thinking" or not pattern.search(one["thinking"])]
+        made["content"] = kept
+    if "reasoning_content" in made:
+        made["reasoning_content"] = pattern.sub("", made["reasoning_content"])
+    return made
 
 
 def breaks(bodies: Sequence[dict[str, Any]]) -> int:
@@ -52,23 +68,24 @@ def _listed(body: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _prompt(body: dict[str, Any]) -> list[str]:
-    found = [json.dumps(_sense(body.get(name)), sort_keys=True) for name in ("tools", "system", "instructions")]
+    found = [json.dumps(meaning(body.get(name)), sort_keys=True) for name in ("tools", "system", "instructions")]
     for element in _listed(body):
         content = element.get("content")
         if isinstance(content, list) and element.get("role") == "user" and len(content) > 1:
             # Neighbours of one role may stand in one message or in two.
-            found.extend(json.dumps(_sense({**element, "content": [one]}), sort_keys=True) for one in content)
+            found.extend(json.dumps(meaning({**element, "content": [one]}), sort_keys=True) for one in content)
         else:
-            found.append(json.dumps(_sense(element), sort_keys=True))
+            found.append(json.dumps(meaning(element), sort_keys=True))
     return found
 
 
-def _sense(value: Any) -> Any:
+def meaning(value: Any) -> Any:
+    """What of a request's value enters a prompt, in one form."""
     if isinstance(value, list):
-        return [_sense(one) for one in value]
+        return [meaning(one) for one in value]
     if not isinstance(value, dict):
         return value
-    found = {name: _sense(one) for name, one in value.items() if name not in _BOOKKEEPING}
+    found = {name: meaning(one) for name, one in value.items() if name not in _BOOKKEEPING}
     found = {name: one for name, one in found.items() if one not in _EMPTY}
     if "role" in found or "call_id" in found:
         found.pop("id", None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -21,10 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.clients import job
-from tests.clients.kit import Client, Ended, Kit
+from tests.clients.kit import NO_ENV, Client, Ended, Env, Kit
+from tests.clients.model import Progress, goes_by_results
 from tests.clients.tap import Seen, Tap
 
-__all__ = ["Gateway", "Run", "Stage", "free_port"]
+__all__ = ["THINKS", "Behind", "Gateway", "Run", "Stage", "free_port", "killing"]
+
+THINKS = 0.03
+"""Seconds a model takes for an answer where the gateway is killed: about what the gateway takes to start and end one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +125,8 @@ class Stage:
     client: Client
     folder: Path
     thinks: bool = False
+    lines: int = job.LINES
+    """Of each file."""
 
     @property
     def work(self) -> Path:
@@ -130,15 +137,14 @@ class Stage:
         return self.folder / "home"
 
     def script(self, hooks: Sequence[Mapping[str, Any]] = (), **more: object) -> dict[str, Any]:
-        return {"lanes": {"main": job.script()}, "hooks": list(hooks), "think": self.thinks, **more}
+        lanes = {"main": job.script()}
+        return {"lanes": lanes, "hooks": list(hooks), "think": self.thinks, "cwd": str(self.work), **more}
 
-    def direct(self, *, prompt: str = "", **env: str) -> Run:
+    def direct(self, *, env: Env = NO_ENV) -> Run:
         """The client and the model alone, with all the room there is."""
         with self._fresh("direct") as log, self.kit.model(self.script(), log=log) as model:
-            ended = self.kit.run(
-                self.client, model.base_url, self.work, prompt or job.asked(self.work), self.home, **env
-            )
-            return self._run(ended, model.records(), (), {})
+            ended = self.kit.run(self.client, model.base_url, self.work, job.asked(self.work), self.home, env=env)
+            return self.run_of(ended, model.records(), (), {})
 
     def governed(
         self,
@@ -146,42 +152,107 @@ class Stage:
         hooks: Sequence[Mapping[str, Any]],
         *,
         script: Mapping[str, Any] | None = None,
-        prompt: str = "",
-        **env: str,
+        env: Env = NO_ENV,
     ) -> Run:
         """The client behind the gateway, the model's window being `limit` tokens."""
-        made = script or self.script(hooks)
-        with self._fresh("governed") as log, self.kit.model({**made, "limit_tokens": limit}, log=log) as model:
+        with self.behind(limit, script or self.script(hooks)) as behind:
+            ended = behind.run(job.asked(self.work), env=env)
+            return behind.ended(ended)
+
+    @contextmanager
+    def behind(self, limit: int, script: Mapping[str, Any]) -> Iterator[Behind]:
+        """Everything but the client."""
+        with self._fresh("governed") as log, self.kit.model({"limit_tokens": limit, **script}, log=log) as model:
             gateway = Gateway(model.base_url, self.folder / "store", limit, port=free_port())
             try:
                 gateway.start()
                 with Tap(gateway.url) as tap:
-                    ended = self.kit.run(
-                        self.client, tap.base_url, self.work, prompt or job.asked(self.work), self.home, **env
-                    )
-                    return self._run(ended, model.records(), tap.seen, gateway.get("/transom/status"))
+                    yield Behind(self, model, gateway, tap)
             finally:
                 gateway.stop()
+
+    def killed(
+        self, limit: int, hooks: Sequence[Mapping[str, Any]], *, kills: int, seed: int, env: Env = NO_ENV
+    ) -> Run:
+        """As `governed`, the gateway killed `kills` times at moments drawn from `seed`, and started again at once. There
+        is no witness: a client finds nobody at its address for as long as a start takes."""
+        script = {**self.script(hooks), "limit_tokens": limit}
+        with self._fresh("killed") as log, self.kit.model(script, log=log) as model:
+            progress = goes_by_results(model, seconds=THINKS)
+            gateway = Gateway(model.base_url, self.folder / "store", limit, port=free_port())
+            try:
+                gateway.start()
+                process = self.kit.start(self.client, gateway.url, self.work, job.asked(self.work), self.home, env=env)
+                done = killing(gateway, progress, process, steps=job.STEPS, kills=kills, chance=random.Random(seed))
+                output, _ = process.communicate(timeout=400)
+                status = {**gateway.get("/transom/status"), "kills": done}
+            finally:
+                gateway.stop()
+            return self.run_of(Ended(code=process.returncode, output=output), model.records(), (), status)
 
     @contextmanager
     def _fresh(self, name: str) -> Iterator[Path]:
         """Folders as if nothing had run here; the path of the server's log."""
         for folder in (self.work, self.home, self.folder / "store"):
             shutil.rmtree(folder, ignore_errors=True)
-        job.lay_out(self.work)
+        job.lay_out(self.work, self.lines)
         yield self.folder / f"{name}.jsonl"
 
-    def _run(
+    def run_of(
         self, ended: Ended, records: Sequence[dict[str, Any]], seen: Sequence[Seen], status: Mapping[str, Any]
     ) -> Run:
         return Run(
             ended=ended,
             records=tuple(records),
             seen=tuple(seen),
-            wrong=tuple(job.is_done(self.work)),
+            wrong=tuple(job.is_done(self.work, self.lines)),
             store=self.folder / "store",
             status=status,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """A gateway at work with a model behind it and a witness before it."""
+
+    stage: Stage
+    model: Any
+    gateway: Gateway
+    tap: Tap
+
+    def run(self, prompt: str, *, goes_on: bool = False, env: Env = NO_ENV) -> Ended:
+        stage = self.stage
+        return stage.kit.run(stage.client, self.tap.base_url, stage.work, prompt, stage.home, goes_on=goes_on, env=env)
+
+    def restart(self) -> None:
+        self.gateway.stop()
+        self.gateway.start()
+
+    def ended(self, ended: Ended) -> Run:
+        return self.stage.run_of(ended, self.model.records(), self.tap.seen, self.gateway.get("/transom/status"))
+
+
+def killing(
+    gateway: Gateway,
+    progress: Progress,
+    process: subprocess.Popen[str],
+    *,
+    steps: int,
+    kills: int,
+    chance: random.Random,
+) -> int:
+    """Kill and restart while the client works; how often. The steps are drawn, and for each a moment behind its
+    request: while the model thinks, while its answer passes, while it is written to the store, while the client runs
+    the call. None is killed twice: some clients give up after the third failure in a row."""
+    for done, step in enumerate(sorted(chance.sample(range(steps), kills))):
+        while progress.asked < step:
+            if process.poll() is not None:
+                return done
+            time.sleep(0.001)
+        time.sleep(chance.random() * chance.choice((THINKS, 1.5 * THINKS, 5 * THINKS)))
+        gateway.kill()
+        gateway.start()
+    return kills
 
 
 def free_port() -> int:

@@ -14,8 +14,12 @@ from tests.clients.kept import Kept
 from tests.clients.kit import CLIENTS, Client
 from tests.clients.stage import Run, Stage
 
+from transom.core.event import Observed, WindowOpened
+
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 
+RESUMING = [one for one in CLIENTS if one.goes_on or one.id == "codex-responses"]
+KILLED = [one for one in CLIENTS if one.name not in {"opencode", "pi", "qwen", "mini"} or one.api == "chat"]
 every_client = pytest.mark.parametrize("client", CLIENTS, ids=[one.id for one in CLIENTS])
 
 On = Callable[..., Stage]
@@ -44,14 +48,16 @@ def is_right(run: Run, limit: int, *, least: int = 3) -> Kept:
     return kept
 
 
-def is_unnoticed(run: Run, alone: Run) -> None:
-    """The client has the same history as without a gateway, and has printed the same."""
+def is_unnoticed(run: Run, alone: Run, *, unthought: str = "") -> None:
+    """The client has the same history as without a gateway, and has printed the same. `unthought`: thoughts that it has
+    beside those, of rounds that were the host's."""
     assert alone.ended.code == 0, alone.ended.output[-3000:]
     assert alone.wrong == ()
     asked = [one for one in run.seen if one.said in {"plain", "governed"}]
     assert len(asked) == len(alone.main) >= 40
-    assert sense.history(asked[-1].json()) == sense.history(alone.main[-1]["body"])
-    assert sense.said(run.ended.output) == sense.said(alone.ended.output)
+    assert sense.history(asked[-1].json(), unthought=unthought) == sense.history(alone.main[-1]["body"])
+    if not unthought:
+        assert sense.said(run.ended.output) == sense.said(alone.ended.output)
 
 
 @every_client
@@ -76,3 +82,47 @@ def test_a_client_does_not_notice_that_its_model_never_hands_over(
     row(client, run, kept, governed(run)[-1])
     is_unnoticed(run, without)
     assert set(kept.rollovers(governed(run)[-1])) == {"hard-limit"}
+
+
+@every_client
+def test_a_client_s_thoughts_stay_valid_over_windows(client: Client, on: On, alone: Alone, row: Row) -> None:
+    stage = on(client, thinks=True)
+    without = alone(stage)
+    if not any(one[0] == "think" for record in without.main for one in record["answer"]):
+        pytest.skip(f"{client.id} asks for no thinking")
+    run = stage.governed(client.limit, job.hands_over())
+    kept = is_right(run, client.limit)
+    row(client, run, kept, governed(run)[-1])
+    is_unnoticed(run, without, unthought=job.HOST_THOUGHT)
+
+
+@pytest.mark.parametrize("client", RESUMING, ids=[one.id for one in RESUMING])
+def test_a_session_is_gone_on_with_by_another_process_behind_another_gateway(client: Client, on: On, row: Row) -> None:
+    stage = on(client)
+    with stage.behind(client.limit, {**stage.script(job.hands_over()), "lanes": {"main": job.in_halves()}}) as behind:
+        first = behind.run(job.asked(stage.work))
+        assert first.code == 0, first.output[-3000:]
+        behind.restart()
+        run = behind.ended(behind.run("Please go on until all is done.", goes_on=True))
+    kept = is_right(run, client.limit)
+    row(client, run, kept, governed(run)[-1])
+
+
+@pytest.mark.parametrize("client", KILLED, ids=[one.id for one in KILLED])
+def test_a_client_comes_to_its_end_though_the_gateway_is_killed_twenty_times(client: Client, on: On, row: Row) -> None:
+    run = on(client).killed(client.limit, job.hands_over(), kills=20, seed=7)
+    assert run.ended.code == 0, run.ended.output[-3000:]
+    assert run.status["kills"] == 20
+    assert run.wrong == ()
+    assert run.refused == []
+    assert run.upstream_tokens() <= client.limit
+    kept = Kept(run.store)
+    assert kept.problems == []
+    assert set(kept.verdicts()) <= {"hit", "miss"}
+    assert not [fact for fact in kept.facts(Observed) if fact.kind == "failed_open"]
+    longest = max(kept.sessions, key=lambda one: len(kept.sessions[one]))
+    row(client, run, kept, longest)
+    assert len(kept.rollovers(longest)) >= 3
+    for session_id in kept.sessions:
+        generations = [fact.generation for fact in kept.facts(WindowOpened, session_id)]
+        assert generations == list(range(1, len(generations) + 1))
