@@ -282,6 +282,28 @@ def test_an_older_copy_changes_nothing(store: Store, tmp_path: Path) -> None:
     assert [imported.status for imported in store.load(newer)] == ["unchanged"]
 
 
+def test_a_copy_from_between_two_imports_changes_nothing_and_is_the_session(store: Store, tmp_path: Path) -> None:
+    """Whichever is read again, in whatever order: the shortest, one between, the whole."""
+    more = (*TALK, reply("r2", "u2", "m2", "four"), user("u3", "r2", "six"), reply("r3", "u3", "m3", "seven"))
+    copies = [written(tmp_path / f"{size}.jsonl", *more[:size]) for size in (2, 4, 6)]
+    for path in (copies[0], copies[2]):
+        store.load(path)
+    for path in (*copies, *copies[::-1]):
+        (found,) = store.load(path)
+        assert (found.session_id, found.status, found.appended) == ("claude-code:s", "unchanged", 0)
+    assert [row.session_id for row in store.log.sessions()] == ["claude-code:s"]
+
+
+def test_a_copy_of_what_was_rewritten_since_is_the_session_it_was(store: Store, tmp_path: Path) -> None:
+    old = written(tmp_path / "old.jsonl", *TALK)
+    store.load(old)
+    (fork,) = store.load(written(tmp_path / "new.jsonl", user("u1", "", "another"), reply("r1", "u1", "m1", "way")))
+    assert fork.session_id == "claude-code:s~2"
+    store.load(written(tmp_path / "longer.jsonl", *TALK, reply("r2", "u2", "m2", "four")))
+    (again,) = store.load(old)
+    assert (again.session_id, again.status) == ("claude-code:s", "unchanged")
+
+
 class Stopping(MemoryLog):
     """A log during whose nth append the user presses Ctrl-C."""
 

@@ -159,6 +159,8 @@ def _say_imported(intake: _Intake, found: Sequence[compose.Imported]) -> None:
             sessions = f", {len(parts)} sessions" if len(parts) > 1 else ""
             is_new = all(part.status == "new" for part in parts)
             intake.say(f"Imported {path}: {parts[0].format}{sessions}, {appended:,} events{'' if is_new else ' more'}.")
+        else:
+            intake.say(f"{path}: the store has all of it.")
         for note in [note for part in parts for note in part.notes]:
             intake.say(f"  {note}")
         unknown = [f"{name} ({count})" for part in parts for name, count in part.unknown]

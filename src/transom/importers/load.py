@@ -256,7 +256,7 @@ class _Import:
         parent = (caller, link.seq) if caller and link and fact.kind == "fork" else None
         opened = _draft(fact, item.uuid, item.at)
         track = Track(self._log, self._scale.weigh, session_id, opened, parent)
-        track.start(self._is_prefix)
+        track.start(self._whole.sha256, self._is_prefix)
         self._tracks[item.session] = track
         for draft in self._waiting:
             track.say(draft)

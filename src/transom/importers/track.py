@@ -4,11 +4,12 @@ Theory of operation. A source is read from its start each time; what the log has
 in order.
 
 1. The log has nothing: every fact is appended.
-2. The log has an import of this source's first bytes (`is_extension`): facts it knows are skipped, the others are
-   appended once all it knows were met. (A reader says what it still holds at the end of a file, so the last few facts
-   of a grown file may come in another order than the first time.)
+2. The longest source read into it is this one's first bytes (`is_extension`): facts it knows are skipped, the others
+   are appended once all it knows were met. (A reader says what it still holds at the end of a file, so the last few
+   facts of a grown file may come in another order than the first time.)
 3. Else the log has an interrupted import, a newer or an older copy, or the file was rewritten: facts are skipped as
    long as they are the log's. One that is not, before all of the log's were met, means a rewritten file.
+   A source with just these bytes was read before (`is_known`): the log has all of it, whatever came since.
 4. A fact with a known uuid and other content cannot be changed (L1): a reply of which the last import saw half, or a
    rewritten file.
 
@@ -92,6 +93,7 @@ class Track:
         self._pending: list[Draft] = []
         self._pending_chars = 0
         self._is_extension = False
+        self._is_known = False
         self._marks: dict[str, bytes] = {}
         self._order: list[str] = []
         """uuids of the log's facts that were not met yet begin at `_met`."""
@@ -100,20 +102,25 @@ class Track:
 
     # -- what the log holds
 
-    def start(self, is_prefix: Callable[[SourceRead], bool]) -> None:
-        """Find the session in the log, or open it. `is_prefix` tells whether this source starts with what was read."""
+    def start(self, sha256: str, is_prefix: Callable[[SourceRead], bool]) -> None:
+        """Find the session in the log, or open it. `is_prefix` tells whether this source, of this digest, starts with
+        what was read."""
         names = self._names()
         if not names:
             self._append(self._opened)
             return
         self.status = "unchanged"
-        self.session_id = names[-1]
-        for name in reversed(names):
-            reads = [event.fact for event in self._log.read(name) if isinstance(event.fact, SourceRead)]
-            if any(is_prefix(fact) for fact in reads):
-                self.session_id, self._is_extension = name, True
-                break
+        reads = {name: self._reads(name) for name in reversed(names)}
+        known = [name for name, facts in reads.items() if any(fact.sha256 == sha256 for fact in facts)]
+        # What starts with a shorter one may still be an older copy of the longest.
+        longest = {name: max(facts, key=lambda fact: fact.size) for name, facts in reads.items() if facts}
+        grown = [name for name, fact in longest.items() if not known and is_prefix(fact)]
+        self._is_known, self._is_extension = bool(known), bool(grown)
+        self.session_id = next(iter(known or grown), names[-1])
         self._recall(frozenset(names))
+
+    def _reads(self, name: str) -> list[SourceRead]:
+        return [event.fact for event in self._log.read(name) if isinstance(event.fact, SourceRead)]
 
     def _names(self) -> list[str]:
         names: list[str] = []
@@ -145,6 +152,8 @@ class Track:
         self._last_at = draft.at or self._last_at
         if isinstance(draft.fact, WindowOpened):
             self.windows += 1
+        if self._is_known:
+            return
         mark = self._marks.get(draft.uuid)
         if self._met == len(self._order):
             if mark is None and not (_is_quarantined(draft.fact) and draft.uuid in self._seqs):
@@ -177,8 +186,10 @@ class Track:
 
     def finish(self) -> None:
         """The source has ended. If facts of the log were not met, it is an older copy. If it is a grown one, the last
-        import said something at the cut end that the whole file does not say: the session goes on without it."""
-        if self._met < len(self._order) and self._is_extension:
+        import said something at the cut end that the whole file does not say: the session goes on without it, if it
+        goes on at all."""
+        is_news = any(waiting.uuid not in self._marks for waiting in self._ahead)
+        if self._met < len(self._order) and self._is_extension and is_news:
             self._diverge(f"{self._order[self._met]} was there at the last import and is gone", None)
         elif self._met < len(self._order):
             self.notes.append("an older copy of a session the log knows to a later point: nothing is new")
