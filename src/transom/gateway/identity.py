@@ -3,6 +3,9 @@
 A client's own ids come first. Where none is sent, the start of the history is the key: the API, the system text and
 the first message after it. Requests beside the main loop (a title, a probe of the quota, a warm-up) and a client's own
 compaction pass as they are: nothing of them enters a governed session. Measured with the clients named in `clients.py`.
+
+Which client it is, is for people to read; nothing is decided by it. A client's own header says so, else the first words
+of its system text, else its user agent: two of them come as the library they use, and one as another client.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ class Identity:
     kind: Kind
     key: str
     client: str
+    """As `clients.py` calls it; empty where nothing tells."""
     is_named: bool
     """The client itself names the history."""
 
@@ -43,6 +47,20 @@ _IDS = (
 )
 _AGENTS = ("x-claude-code-agent-id", "x-openai-subagent", "x-parent-session-id", "x-codex-parent-thread-id")
 _QWEN = re.compile(r'"(qwen-code:[^"]+)"')
+_INTRODUCED = (
+    (re.compile(rb'"You are Qwen Code'), "qwen-code"),
+    (re.compile(rb'"You are a coding assistant running inside pi\b'), "pi"),
+    (re.compile(rb'"Act as an expert (software developer|architect engineer|code analyst)'), "aider"),
+    (
+        re.compile(rb'"You are a helpful assistant that can interact (multiple times )?with a computer'),
+        "mini-swe-agent",
+    ),
+)
+"""How a client's system text begins."""
+_FIRST = 512
+"""Bytes of system text that are looked at for it."""
+_AGENT = re.compile(r"(claude-cli|codex|opencode|pi|qwencode|aider)(?![a-z])", re.IGNORECASE)
+_CALLED = {"claude-cli": "claude-code", "qwencode": "qwen-code"}
 _COMPACTING = re.compile(
     r"create a detailed summary of (the|our|this) conversation|CONTEXT CHECKPOINT COMPACTION"
     r"|detailed prompt for continuing our conversation|structured context checkpoint"
@@ -67,6 +85,7 @@ class _TurnMetadata(msgspec.Struct):
 def identify(face: Face, call: Call, headers: Mapping[str, str]) -> Identity:
     """`headers` with lower-case names."""
     history, client = _named(call, headers)
+    client = client or _recognised(call, headers)
     kind = _kind(face, call, headers, is_named=bool(history))
     if history:
         return Identity(kind=kind, key=f"{face.name}\n{history}", client=client, is_named=True)
@@ -86,6 +105,16 @@ def _named(call: Call, headers: Mapping[str, str]) -> tuple[str, str]:
             return "\n".join((header, headers[header], own)), client
     found = _QWEN.fullmatch(call.fields.get("prompt_cache_key", b"").decode("utf-8", "replace"))
     return (found[1], "qwen-code") if found else ("", "")
+
+
+def _recognised(call: Call, headers: Mapping[str, str]) -> str:
+    fields = (call.fields.get(name, b"") for name in ("system", "instructions"))
+    for raw in (*fields, *call.elements[: call.lead]):
+        found = next((client for words, client in _INTRODUCED if words.search(raw[:_FIRST])), "")
+        if found:
+            return found
+    agent = _AGENT.match(headers.get("user-agent", ""))
+    return _CALLED.get(agent[1].lower(), agent[1].lower()) if agent else ""
 
 
 def _kind(face: Face, call: Call, headers: Mapping[str, str], *, is_named: bool) -> Kind:
