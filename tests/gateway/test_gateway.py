@@ -31,7 +31,10 @@ HANDOFF = {
 }
 FULL = re.compile("tokens are left in this window|This window is full|call new_context")
 
-pytestmark = pytest.mark.parametrize("api", list(APIS))
+
+@pytest.fixture(params=list(APIS))
+def api(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 def reads(asked: dict[str, Any], steps: int) -> Said:
@@ -460,13 +463,11 @@ def test_a_client_s_own_compaction_is_passed_on_whole_and_named(api: str, serve:
 
 
 def test_a_client_that_names_the_answer_it_continues_sends_only_what_is_new(
-    api: str, plan: Plan, serve: Callable[..., str]
+    plan: Plan, serve: Callable[..., str]
 ) -> None:
-    if api != "openai_responses":
-        pytest.skip("only this API has it")
     reader = Reader(20)
     with ModelServer(reader) as model:
-        client = Client(api, serve(model), reader.run)
+        client = Client("openai_responses", serve(model), reader.run)
         client.say("Read it all. You must never touch README.")
         continued: dict[str, Any] = {}
         while True:
@@ -489,11 +490,9 @@ def test_a_client_that_names_the_answer_it_continues_sends_only_what_is_new(
     )
 
 
-def test_an_answer_that_nobody_knows_is_continued_ungoverned(api: str, serve: Callable[..., str]) -> None:
-    if api != "openai_responses":
-        pytest.skip("only this API has it")
+def test_an_answer_that_nobody_knows_is_continued_ungoverned(serve: Callable[..., str]) -> None:
     with ModelServer(lambda _: ["Done."]) as model:
-        client = Client(api, serve(model), lambda *_: "")
+        client = Client("openai_responses", serve(model), lambda *_: "")
         client.say("Go.")
         body = json.loads(client.body()) | {"previous_response_id": "resp_of_another"}
         client.ask(json.dumps(body).encode())
