@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -75,18 +75,27 @@ def copied(store: Path, written: Sequence[Event]) -> None:
         kept.log.append(written[0].session_id, 0, drafts)
 
 
+def brought(written: Sequence[Event]) -> Iterator[tuple[int, bool, int]]:
+    """What keeps a part of a request: its place, whether it is the first of it, the seq behind it."""
+    for place, one in enumerate(written):
+        if isinstance(one.fact, Observed) and one.fact.kind == "client_request":
+            part = json.loads(one.fact.raw)
+            yield place, not part.get("is_more"), max(part["ends"])
+
+
 def requests(written: Sequence[Event]) -> int:
-    return sum(isinstance(one.fact, Observed) and one.fact.kind == "client_request" for one in written)
+    return sum(is_first for _, is_first, _ in brought(written))
 
 
 def cuts(written: Sequence[Event]) -> list[int]:
     """Every place of a log from the request before its first rollover to the one behind it."""
     (opened, *_) = (place for place, one in enumerate(written) if isinstance(one.fact, WindowOpened))
-    asked = [place for place, one in enumerate(written) if requests([one])]
+    parts = list(brought(written))
+    asked = [place for place, is_first, _ in parts if is_first]
     before = [place for place in asked if place < opened][-2]
     behind = next(place for place in asked if place > opened)
-    ends = [(place, max(json.loads(written[place].fact.raw)["ends"])) for place in asked]  # type: ignore[union-attr]
-    inside = {cut for place, end in ends for cut in range(place + 1, end)}  # what came with a request is one append
+    # What came with a request is one append.
+    inside = {cut for place, is_first, end in parts for cut in range(place + is_first, end)}
     return [cut for cut in range(before + 1, behind + 1) if cut not in inside]
 
 

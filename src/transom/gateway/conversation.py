@@ -47,7 +47,7 @@ from transom.core.evidence import Files
 from transom.core.state import Item
 from transom.core.surface import HOST_TOOLS, NEW_CONTEXT, Surface, surface, withheld_refusal
 from transom.gateway.face import Call, Face
-from transom.gateway.known import Answer, Known, Request, answer_fact, parts, request_fact
+from transom.gateway.known import Answer, Known, Request, answer_fact, request_fact
 from transom.gateway.redaction import NO_RULES, Redactor
 from transom.hosting import Desk, refused
 from transom.ports import Blobs, Log, Reply
@@ -128,11 +128,21 @@ class Conversation:
         made._remember(log.read(session_id))
         return made
 
-    def fork(self, call: Call, kept: int, session_id: str, *, is_again: bool) -> Conversation:
-        """This conversation as it was behind the first `kept` elements of a request, to be gone on with: a rewind, an
-        edit. `is_again`: if it is the same request again, as it was before the answer that was lost."""
+    def behind(self, call: Call, common: int, *, is_again: bool) -> int:
+        """The seq up to which a fork for a request shares this history; 0 if nothing of it. `is_again`: if it is the
+        same request again, up to where it was before the answer that was lost."""
+        known = self.known
+        kept = known.together(common)
+        if kept == common:
+            return (is_again and self._unread(call, common)) or known.ends[common - 1]
+        (last,) = self.session.log.read(self.session_id, known.ends[kept] - 1, known.ends[kept])
+        if isinstance(last.fact, Observed):  # an answer of ours, a part of which came back
+            return last.seq - 1
+        return known.ends[kept - 1] if kept else 0
+
+    def fork(self, end: int, session_id: str) -> Conversation:
+        """This conversation as it was at a seq, to be gone on with: a rewind, an edit."""
         log, parent = self.session.log, self.session.session_id
-        end = (is_again and self._unread(call, kept)) or self.known.ends[kept - 1]
         (last,) = log.read(parent, end - 1, end)
         link = Link(session_id=parent, seq=end, digest=last.digest.hex())
         opened = self.session.state.opened
@@ -195,37 +205,35 @@ class Conversation:
     def _take(self, call: Call, new: Sequence[bytes], answered: int) -> None:
         """Append what new elements say; the first `answered` of them are in the log as the model's own."""
         known = self.known
-        kept = parts(new)
-        seq = self.session.state.seq + len(kept)  # of what says that they came: it stands before all of them
-        ends = [seq] * answered
-        facts: list[Fact] = []
-        shown = [self.redactor.json(element) for element in new]
-        for first, end in _runs(self.face, new, answered):
-            said = self.face.facts(shown[first:end], self.blobs)
-            if shown[first:end] != list(new[first:end]):
-                said = (*said, _redaction(seq + len(facts), said))
-            facts.extend(said)
-            ends.extend([seq + len(facts)] * (end - first))
         lead = b"[%b]" % b",".join(call.elements[: call.lead])
         fields = {name: lead if name in _ELEMENTS else value for name, value in call.fields.items()}
         rest = {name: value for name, value in fields.items() if known.rest.get(name) != value}
+        before = self.session.state.seq
+        facts: list[Fact] = []
         digests = [known.digest(element) for element in new]
-        brought = [
-            Request(
+        ends: list[int] = []
+        for first, end in _runs(self.face, new, answered):
+            shown = [self.redactor.json(element) for element in new[first:end]]
+            seq = before + len(facts) + 1  # of what says that they came: it stands before what they say
+            said = self.face.facts(shown, self.blobs) if first >= answered else ()
+            if said and shown != list(new[first:end]):
+                said = (*said, _redaction(seq, said))
+            ends.extend([seq + len(said)] * (end - first))
+            brought = Request(
                 digests=[digest.hex() for digest in digests[first:end]],
                 ends=ends[first:end],
-                elements=[msgspec.Raw(element) for element in shown[first:end]],
+                elements=[msgspec.Raw(element) for element in shown],
                 rest={} if first else {name: msgspec.Raw(self.redactor.json(value)) for name, value in rest.items()},
+                is_more=first > 0,
             )
-            for first, end in kept
-        ]
-        self._append(*map(request_fact, brought), *facts)
+            facts.extend((request_fact(brought), *said))
+        self._append(*facts)
         known.take(digests, ends, new)
+        known.rest.update(rest)
         is_foreign = any(isinstance(fact, ModelReplied) for fact in facts)
-        known.since = self.session.state.seq - len(facts) if is_foreign else 0
+        known.since = before + 1 if is_foreign else 0
         if is_foreign:  # what it has answered needs no room in a window that opens at once
             self._append(*disposed(self.session.state))
-        known.rest.update(rest)
 
     def _head(self, call: Call) -> None:
         """The client's own system text and tools, with the host's behind them: a new epoch if they changed."""
@@ -365,9 +373,11 @@ def _redaction(before: int, said: Sequence[Fact]) -> BlockReplaced:
     )
 
 
-def _runs(face: Face, new: Sequence[bytes], start: int) -> Iterable[tuple[int, int]]:
+def _runs(face: Face, new: Sequence[bytes], answered: int) -> Iterable[tuple[int, int]]:
     """Neighbouring elements that are read together: those of one answer, or one of anybody else."""
-    first = start
+    if answered:
+        yield 0, answered
+    first = answered
     while first < len(new):
         end = first + 1
         if face.speaker(new[first]) == "assistant":

@@ -139,7 +139,12 @@ class Governor:
             # Where no client names its history, the same request again may be another client's, unless the first one
             # came to no answer: then it gets nothing of what the model and the host said since.
             is_again = best.session_id not in self._busy and (identity.is_named or best.known.answer is None)
-            best = known.add(best.fork(call, common, _session_id(identity.key, known.count), is_again=is_again))
+            end = best.behind(call, common, is_again=is_again)
+            session_id = _session_id(identity.key, known.count)
+            best = known.add(
+                best.fork(end, session_id) if end else self._start(face, call, identity, rules, session_id)
+            )
+            common = best.common(call)
         known.use(best)
         best.session.go_on(rules)
         best.admit(call, common)

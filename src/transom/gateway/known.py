@@ -1,8 +1,9 @@
 """What is known of a client's history: its elements by digest, and the answer it got since its last request.
 
-Two facts of kind `Observed` keep it in the log: `client_request` (new elements, as they came, and the rest of the
-request) stands before what the elements say, `client_answer` behind the last answer from upstream. After a restart, and
-in a fork, they say how far a client's list is known.
+Two facts of kind `Observed` keep it in the log: `client_request` (new elements that are read together, as they came,
+and with the first of them the rest of the request) stands before what the elements say, `client_answer` behind the last
+answer from upstream. After a restart, and in a fork, they say how far a client's list is known; a fork holds nothing of
+what its parent was sent beyond that.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from base64 import b64decode, b64encode
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from operator import is_
 
 import msgspec
@@ -21,23 +21,23 @@ from transom.core.canon import plain_text
 from transom.core.event import Event, ModelReplied, Observed, SessionOpened
 from transom.gateway.face import Face
 
-__all__ = ["Answer", "Known", "Request", "answer_fact", "parts", "request_fact"]
+__all__ = ["Answer", "Known", "Request", "answer_fact", "request_fact"]
 
 _REQUEST, _ANSWER = "client_request", "client_answer"
-_PART = 1 << 19
-"""Bytes of elements in one fact, if there is more than one element in it."""
 _PACKED = b'{"base64":"'
 """How a value begins that is kept in base64."""
 
 
 class Request(msgspec.Struct, omit_defaults=True):
-    """What a request brought. `ends[i]` is the session's seq behind element `i` of the new ones, `rest` the top-level
-    fields that changed, the list of elements with those that belong to the head."""
+    """What a request brought. `ends[i]` is the session's seq behind element `i`, `rest` the top-level fields that
+    changed, the list of elements with those that belong to the head. `is_more`: it is not the first fact of its
+    request."""
 
     digests: list[str]
     ends: list[int]
     elements: list[msgspec.Raw]
     rest: dict[str, msgspec.Raw] = {}
+    is_more: bool = False
 
 
 class Answer(msgspec.Struct, omit_defaults=True):
@@ -53,24 +53,13 @@ _REQUEST_OF = msgspec.json.Decoder(Request)
 _ANSWER_OF = msgspec.json.Decoder(Answer)
 
 
-def parts(elements: Sequence[bytes]) -> list[tuple[int, int]]:
-    """Which of the elements are kept in one fact: to write millions of bytes as one takes many times their memory."""
-    found = [0]
-    size = 0
-    for place, element in enumerate(elements):
-        size += len(element)
-        if size > _PART and place > found[-1]:
-            found.append(place)
-            size = len(element)
-    return list(pairwise((*found, len(elements))))
-
-
 def request_fact(brought: Request) -> Observed:
     kept = Request(
         digests=brought.digests,
         ends=brought.ends,
         elements=[_packed(raw) for raw in brought.elements],
         rest={plain_text(name): _packed(raw) for name, raw in brought.rest.items()},
+        is_more=brought.is_more,
     )
     return Observed(kind=_REQUEST, raw=msgspec.json.encode(kept).decode())
 
@@ -123,7 +112,8 @@ class Known:
             raws = [_unpacked(raw) for raw in asked.elements]
             self.take([bytes.fromhex(digest) for digest in asked.digests], asked.ends, raws)
             self.rest.update({name: _unpacked(raw) for name, raw in asked.rest.items()})
-            self.since, self._asked = 0, event.seq
+            if not asked.is_more:
+                self.since, self._asked = 0, event.seq
         elif isinstance(fact, ModelReplied) and self.ends and event.seq <= self.ends[-1]:
             self.since = self._asked
         elif isinstance(fact, Observed) and fact.kind == _ANSWER:
@@ -138,6 +128,12 @@ class Known:
         self.ends.extend(ends)
         self.raws.extend(raws)
         self.answer = None
+
+    def together(self, common: int) -> int:
+        """How many of the first `common` elements a fork can share: those that were read together stay together."""
+        while 0 < common < len(self.ends) and self.ends[common - 1] == self.ends[common]:
+            common -= 1
+        return common
 
     def digest(self, element: bytes) -> bytes:
         """By which an element is known again, however a client writes it."""
