@@ -83,6 +83,31 @@ def test_reasons_list_each_miss_with_its_cost(stored: Run) -> None:
     assert miss["usd"] > 0
 
 
+@pytest.mark.parametrize("width", ["60", "80", ""])
+def test_reasons_and_stats_lose_no_figure_in_a_narrow_terminal_or_a_pipe(
+    stored: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, width: str
+) -> None:
+    other = tmp_path / "other.jsonl"
+    other.write_text("\n".join(claude_lines(3, session="22222222-2222-4333-8444-555555555555")))
+    stored("replay", other, "--arms", "raw", "--quiet")
+    monkeypatch.setenv("COLUMNS", width)
+    said = stored("cache", "reasons", ID).out + stored("cache", "stats", ID, "2222").out
+    assert "…" not in said
+    for figure in (
+        "event",
+        "15,610",
+        "15,200",
+        "evicted",
+        "$0.09",
+        "billed again",
+        "claude-code:11111111",
+        "within 1 %",
+    ):
+        assert figure in said, figure
+    if width:
+        assert max(map(len, said.splitlines())) <= int(width)
+
+
 def test_inspect_shows_the_newest_miss_though_its_bytes_only_extend(stored: Run) -> None:
     said = stored("cache", "inspect").out
     assert "It begins with the one before" in said

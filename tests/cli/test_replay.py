@@ -58,6 +58,11 @@ def test_without_a_recorded_session_the_sample_is_replayed_and_that_is_said(run:
     assert "Context limit 48,000 tokens" in done.out, "small enough that policies differ"
 
 
+def test_what_of_the_sample_s_figures_is_made_up_is_said(run: Run) -> None:
+    assert "sample's work and its usage are made up" in run("replay", "--arms", "raw").out
+    assert "made up" not in run("replay", DATA / "codex", "--arms", "raw").out
+
+
 def test_latest_without_a_recorded_session_is_an_error(run: Run) -> None:
     done = run("replay", "--latest")
     assert done.code == 2

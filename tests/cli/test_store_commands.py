@@ -46,6 +46,24 @@ def test_sessions_are_listed_at_any_width(stored: Run, monkeypatch: pytest.Monke
     assert max(map(len, done.out.splitlines())) <= int(width)
 
 
+def test_what_a_narrow_list_of_sessions_leaves_out_is_said(stored: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for width, said in (("60", "the time, kind, model and the chain's head"), ("120", "the chain's head: from 140")):
+        monkeypatch.setenv("COLUMNS", width)
+        assert said in " ".join(stored("sessions").out.split())
+    monkeypatch.setenv("COLUMNS", "150")
+    assert "--json" not in stored("sessions").out
+
+
+def test_one_long_id_does_not_lengthen_the_others(stored: Run, tmp_path: Path) -> None:
+    for number in (1, 2):
+        name = f"a-name-that-two-sessions-begin-with-and-part-from-late-{number}"
+        (tmp_path / f"{number}.jsonl").write_text("\n".join(claude_lines(1, session=name)))
+        stored("replay", f"{number}.jsonl", "--arms", "raw", "--quiet")
+    shown = [line.split()[0] for line in stored("sessions").out.splitlines()[2:]]
+    assert "claude-code:11111111" in shown
+    assert all(stored("show", name).code == 0 for name in shown)
+
+
 def test_sessions_as_json_have_the_head_of_the_chain(stored: Run) -> None:
     (row,) = json.loads(stored("sessions", "--json").out)
     assert row["session_id"] == ID

@@ -10,9 +10,7 @@ from typing import Annotated, Literal
 
 import msgspec
 from cyclopts import Parameter
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from transom import compose
@@ -27,6 +25,7 @@ from transom.core.pricing import PriceTable, find_price
 from transom.core.wire import Dialect
 from transom.errors import UsageError
 from transom.lab.bills import Account, account, accuracy, bill_of
+from transom.lab.tables import Column, show_table
 
 __all__ = ["cache"]
 
@@ -149,14 +148,15 @@ def _show_stats(accounts: Sequence[Account], names: Mapping[str, str]) -> None:
     if len(accounts) == 1:
         _show_one(console, accounts[0])
         return
-    table = _table("session", "model", ("requests", "read", "expected", "drift", "misses", "billed again", "cost"))
+    columns = _columns("session", "model", ("requests", "read", "expected", "drift", "misses", "billed again", "cost"))
+    rows = []
     shown = [one for one in accounts if one.settled]
     for one in shown:
         bill = bill_of(one)
         again = sum(bill.billed_again.values())
-        table.add_row(
-            Text(printable(names[one.session_id])),
-            Text(printable(bill.model)),
+        cells = (
+            printable(names[one.session_id]),
+            printable(bill.model),
             f"{bill.requests:,}",
             _share(bill.hit_ratio),
             _share(bill.expected_ratio if bill.requests else None),
@@ -165,7 +165,9 @@ def _show_stats(accounts: Sequence[Account], names: Mapping[str, str]) -> None:
             f"{again:,}" if one.is_reported else "-",
             _dollars(bill.misses_usd) if one.is_reported else "-",
         )
-    console.print(table)
+        rows.append(cells)
+    if rows:
+        show_table(console, columns, rows)
     if len(shown) < len(accounts):
         left = len(accounts) - len(shown)
         console.print(
@@ -201,11 +203,12 @@ def _show_one(console: Console, one: Account) -> None:
     console.print(Text(f"contract  {verdicts}{drift}"))
     if bill.billed_again:
         console.print()
-        table = _table("billed again, by reason", "", ("tokens", "misses", "cost"))
         costs = _costs(one.settled)
-        for why, tokens in bill.billed_again.items():
-            table.add_row(Text(printable(why)), "", f"{tokens:,}", f"{bill.misses.get(why, 0)}", _dollars(costs[why]))
-        console.print(table)
+        rows = [
+            (printable(why), f"{tokens:,}", f"{bill.misses.get(why, 0)}", _dollars(costs[why]))
+            for why, tokens in bill.billed_again.items()
+        ]
+        show_table(console, _columns("billed again, by reason", "", ("tokens", "misses", "cost")), rows)
         dollars, paid = _dollars(sum(costs.values())), _dollars(bill.paid_usd)
         console.print(
             Text(f"Reading it instead would have saved {dollars} of the {paid} that prompts and replies cost.")
@@ -221,13 +224,13 @@ def _costs(settled: Iterable[Settled]) -> dict[str, float]:
 
 
 def _show_accuracy(console: Console, accounts: Sequence[Account]) -> None:
-    table = _table(
-        "expected against reported", "", ("requests", "median error", "worst", "within 1 %", "read less", "more")
-    )
+    numbers = ("requests", "median error", "worst", "within 1 %", "read less", "more")
+    rows = []
     for name, errors in sorted(_by_provider(accounts).items()):
         found = accuracy(errors)
         if found is not None:
             cells = (
+                name,
                 f"{found.compared:,}",
                 f"{found.median:.2%}",
                 f"{found.worst:.0%}",
@@ -235,26 +238,22 @@ def _show_accuracy(console: Console, accounts: Sequence[Account]) -> None:
                 f"{found.short:,}",
                 f"{found.beyond:,}",
             )
-            table.add_row(name, "", *cells)
-    console.print(table)
-    console.print()
+            rows.append(cells)
+    if rows:
+        show_table(console, _columns("expected against reported", "", numbers), rows)
+        console.print()
 
 
 def _show_counts(console: Console, accounts: Sequence[Account]) -> None:
-    table = _table("misses", "reason", ("count",))
-    for name, reasons in _miss_counts(accounts).items():
-        for why, count in reasons.items():
-            table.add_row(name, Text(printable(why)), f"{count}")
-    console.print(table)
+    counts = _miss_counts(accounts).items()
+    rows = [(name, printable(why), f"{count}") for name, reasons in counts for why, count in reasons.items()]
+    if rows:
+        show_table(console, _columns("misses", "reason", ("count",)), rows)
 
 
-def _table(first: str, second: str, numbers: Sequence[str]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1), header_style="bold")
-    table.add_column(first, overflow="ellipsis", no_wrap=True, max_width=36)
-    table.add_column(second, overflow="ellipsis", no_wrap=True, max_width=28)
-    for name in numbers:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
+def _columns(first: str, second: str, numbers: Sequence[str]) -> tuple[Column, ...]:
+    words = [Column(name=name, is_number=False, folds=True) for name in (first, second) if name]
+    return (*words, *(Column(name=name) for name in numbers))
 
 
 def _share(ratio: float | None) -> str:
@@ -305,13 +304,17 @@ def _plain_miss(miss: Settled) -> dict[str, object]:
 def _show_reasons(console: Console, one: Account, found: Sequence[Settled]) -> None:
     title = f"{one.session_id} · the last {len(found)} of {len(one.misses)} misses"
     console.print(Text(printable(title), style="bold"))
-    table = _table("step", "billed again because of", ("event", "prompt", "read", "expected", "lost", "cost"))
+    rows = []
     for miss in found:
         entry = miss.entry
         expected = f"{entry.expected:,}" if entry.expected is not None else "?"
         why = ", ".join(reason for reason, _ in miss.lost)
         numbers = (f"{entry.seq}", f"{entry.usage.prompt:,}", f"{entry.usage.cached:,}", expected, f"{miss.tokens:,}")
-        table.add_row(f"{entry.step}", Text(printable(why)), *numbers, _dollars(miss.dollars))
-    console.print(table)
+        rows.append((f"{entry.step}", printable(why), *numbers, _dollars(miss.dollars)))
+    show_table(
+        console,
+        _columns("step", "billed again because of", ("event", "prompt", "read", "expected", "lost", "cost")),
+        rows,
+    )
     dollars = _dollars(sum(miss.dollars for miss in found))
     console.print(Text(f"Together they cost {dollars} more than reading would have."))

@@ -7,6 +7,7 @@ the mark, and the start of what stands behind it, the other one.
 from __future__ import annotations
 
 import re
+from collections import Counter as Tally
 from collections.abc import Sequence
 
 from transom.errors import UsageError
@@ -39,12 +40,14 @@ def find_session(log: Log, name: str) -> SessionRow:
 
 
 def short_ids(rows: Sequence[SessionRow]) -> list[str]:
-    """The ids, cut where that leaves each different from the others; `find_session` finds them so."""
+    """The ids, each cut where that leaves it different from every other; `find_session` finds them so."""
+    shown = {row.session_id: row.session_id for row in rows}
+    left = list(shown)
     for length in _LENGTHS:
-        short = [_cut(row.session_id, length) for row in rows]
-        if len(set(short)) == len(rows):
-            return short
-    return [row.session_id for row in rows]
+        cuts = Tally(_cut(row.session_id, length) for row in rows)
+        shown |= {name: _cut(name, length) for name in left if cuts[_cut(name, length)] == 1}
+        left = [name for name in left if cuts[_cut(name, length)] > 1]
+    return list(shown.values())
 
 
 def _cut(session_id: str, length: int) -> str:

@@ -60,4 +60,4 @@ def _show(hit: Hit, query: str) -> None:
     at = fold_case(text).find(fold_case(printable(query)))
     if at >= 0:
         shown.stylize("bold yellow", at, at + len(printable(query)))
-    console.print(Padding(shown, (0, 0, 0, 4)))
+    console.print(Padding(shown, (0, 0, 0, 4), expand=False))

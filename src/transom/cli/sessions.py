@@ -14,7 +14,7 @@ from transom import compose
 from transom.cli.naming import short_ids
 from transom.cli.options import AsJson, StoreFolder
 from transom.cli.reading import headline
-from transom.cli.terminal import out, printable, say, when
+from transom.cli.terminal import is_wide, out, printable, say, when
 from transom.core.event import UserSaid
 from transom.ports import Log, SessionRow
 
@@ -23,8 +23,13 @@ __all__ = ["sessions"]
 _DIGEST = 12
 """Hex digits of a head's digest: enough to tell any two sessions apart by eye."""
 
-_WIDE = 100
-"""Columns from which on kind, model and the head's digest have room."""
+_MODEL, _HEAD = 100, 140
+"""Columns from which on kind and model, and the head's digest, leave a title room."""
+
+_TITLE = 100
+"""Columns of a title where no terminal says how many there are: some titles are a user's whole first message."""
+
+_ID = len("claude-code:11111111~2")
 
 _DATE = len("2026-11-30")
 
@@ -48,27 +53,29 @@ def sessions(*, json: AsJson = False, store: StoreFolder = None) -> int:
 
 def _show(log: Log, rows: list[SessionRow]) -> None:
     console = out()
-    is_wide = console.width >= _WIDE
-    table = Table(
-        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1), header_style="bold", expand=True
-    )
-    table.add_column("session", overflow="fold")
-    if is_wide:
+    is_piped, has_model, has_head = is_wide(console), console.width >= _MODEL, console.width >= _HEAD
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1), header_style="bold")
+    table.expand = not is_piped
+    table.add_column("session", overflow="fold", max_width=max(_ID, console.width // 3))
+    if has_model:
         table.add_column("kind", no_wrap=True)
         table.add_column("model", overflow="ellipsis", no_wrap=True, max_width=24)
-    table.add_column("title", overflow="ellipsis", no_wrap=True, ratio=1)
+    table.add_column("title", overflow="ellipsis", no_wrap=True, ratio=1, max_width=_TITLE if is_piped else None)
     table.add_column("events", justify="right", no_wrap=True)
     table.add_column("last", no_wrap=True)
-    if is_wide:
+    if has_head:
         table.add_column("head", no_wrap=True)
     for row, short in zip(rows, short_ids(rows), strict=True):
-        last, title, events = when(row.last_at), _title(log, row), f"{row.events:,}"
-        if is_wide:
-            cells = [short, row.kind, row.model, title, events, last, row.head.digest[:_DIGEST]]
-        else:
-            cells = [short, title, events, last[:_DATE]]
+        about = [row.kind, row.model] if has_model else []
+        head = [row.head.digest[:_DIGEST]] if has_head else []
+        last = when(row.last_at) if has_model else when(row.last_at)[:_DATE]
+        cells = [short, *about, _title(log, row), f"{row.events:,}", last, *head]
         table.add_row(*(Text(printable(cell)) for cell in cells))
     console.print(table)
+    left = ["the time, kind, model"] * (not has_model) + ["the chain's head"] * (not has_head)
+    if left:
+        width = _HEAD if has_model else f"{_MODEL} and {_HEAD}"
+        console.print(Text(f"{' and '.join(left)}: from {width} columns on, or with --json", style="dim"))
 
 
 def _title(log: Log, row: SessionRow) -> str:

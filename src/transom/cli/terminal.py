@@ -18,10 +18,10 @@ from rich.text import Text
 
 from transom.core.canon import plain_text
 
-__all__ = ["Bar", "bar", "out", "printable", "printable_lines", "say", "when", "words"]
+__all__ = ["Bar", "bar", "is_wide", "out", "printable", "printable_lines", "say", "when", "words"]
 
-_PIPED_WIDTH = 140
-"""Columns when nobody says how wide: every column of the replay's table fits."""
+_PIPED_WIDTH = 10_000
+"""Columns when nobody says how wide: nothing is folded or cut for a program."""
 
 _YEAR_10000 = 253_402_300_800_000
 
@@ -43,6 +43,11 @@ def _console(*, is_error: bool) -> Console:
     stream = sys.stderr if is_error else sys.stdout
     width = None if stream.isatty() or os.environ.get("COLUMNS") else _PIPED_WIDTH
     return Console(stderr=is_error, markup=False, highlight=False, emoji=False, soft_wrap=False, width=width)
+
+
+def is_wide(console: Console) -> bool:
+    """Whether it takes whatever comes in one line: a pipe, a file."""
+    return console.width >= _PIPED_WIDTH
 
 
 def say(sentence: str, style: str = "") -> None:

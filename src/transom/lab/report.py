@@ -1,31 +1,27 @@
 """The replay's table: for a person in a terminal, and as JSON for a program.
 
-One row an arm, grouped by session, then the totals. A narrow terminal gets fewer columns, never wrapped ones: money,
-window and handles stay longest. Everything that came from a transcript is printed as plain text: no colour codes, no
-markup, no control characters. The page (`lab.page`) shows the same rows.
+One row an arm, grouped by session, then the totals. A narrow terminal gets several tables, one below the other.
+Everything that came from a transcript is printed as plain text: no colour codes, no markup, no control characters. The
+page (`lab.page`) shows the same rows.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from statistics import median
 
 import msgspec
-from rich import box
-from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from transom.core.canon import plain_text
 from transom.lab.figures import Replay, Result, Run, against_recorded, totals
+from transom.lab.tables import Column, show_table
 
 __all__ = [
     "COLUMNS",
-    "Column",
     "dollars",
     "footnotes",
     "printable",
@@ -39,36 +35,24 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
-    """A column; those of the highest `rank` go first when the terminal is too narrow."""
-
-    name: str
-    rank: int = 0
-    is_number: bool = True
-    folds: bool = False
-
-
 COLUMNS = (
     Column(name="arm", is_number=False),
-    Column(name="input", rank=1),
-    Column(name="cached", rank=5),
-    Column(name="output", rank=9),
+    Column(name="input"),
+    Column(name="cached"),
+    Column(name="output"),
     Column(name="cost"),
-    Column(name="vs recorded", rank=4),
-    Column(name="vs optimum", rank=6),
-    Column(name="peak", rank=2),
-    Column(name="mean", rank=10),
-    Column(name="boundaries", rank=8, is_number=False, folds=True),
-    Column(name="misses", rank=11, is_number=False, folds=True),
-    Column(name="seen/recall/lost", rank=3),
-    Column(name="constraints", rank=7),
+    Column(name="vs recorded"),
+    Column(name="vs optimum"),
+    Column(name="peak"),
+    Column(name="mean"),
+    Column(name="boundaries", is_number=False, folds=True),
+    Column(name="misses", is_number=False, folds=True),
+    Column(name="seen/recall/lost"),
+    Column(name="constraints"),
 )
 """`seen/recall/lost` are shares of the handles used: in the window, one recall away, gone."""
 
 _NOTHING = "–"
-_GAP = 3  # rich puts two spaces of padding and one of the box between columns
-_FOLD = 24  # the longest cause and reason with its count, as `reset:checkpoint 1,234`, in one line
 
 
 def show(replay: Replay, console: Console) -> None:
@@ -81,7 +65,7 @@ def show(replay: Replay, console: Console) -> None:
             console.print(Text(printable(first.session), style="dim"), no_wrap=True, overflow="ellipsis")
         counts = f"{printable(first.format)} · {printable(first.model) or 'model unknown'} · {first.steps:,} steps · "
         console.print(Text(f"{counts}{first.events:,} events · {_recorded(first)}", style="dim"))
-        console.print(_table([row((run.result,)) for run in runs], console.width))
+        show_table(console, COLUMNS, [row((run.result,)) for run in runs])
         for run in runs:
             if run.result.refused:
                 console.print(
@@ -90,35 +74,10 @@ def show(replay: Replay, console: Console) -> None:
         console.print()
     if len(groups) > 1:
         console.print(Text(f"All {len(groups)} sessions", style="bold"))
-        console.print(_table(total_rows(replay.runs), console.width))
+        show_table(console, COLUMNS, total_rows(replay.runs))
         console.print()
     for note in footnotes(replay):
         console.print(Text(note, style="dim"))
-
-
-def _table(rows: Sequence[tuple[str, ...]], width: int) -> Table:
-    """As many columns as fit without a cut."""
-    needs = [
-        max(map(cell_len, (column.name, *cells)))
-        for column, cells in zip(COLUMNS, zip(*rows, strict=True), strict=True)
-    ]
-    needs = [min(need, _FOLD) if column.folds else need for column, need in zip(COLUMNS, needs, strict=True)]
-    shown = list(range(len(COLUMNS)))
-    while sum(needs[number] + _GAP for number in shown) - _GAP > width and len(shown) > 2:
-        shown.remove(max(shown, key=lambda number: COLUMNS[number].rank))
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1), header_style="bold")
-    for number in shown:
-        column = COLUMNS[number]
-        table.add_column(
-            column.name,
-            justify="right" if column.is_number else "left",
-            no_wrap=not column.folds,
-            overflow="fold" if column.folds else "ellipsis",
-            min_width=needs[number],
-        )
-    for cells in rows:
-        table.add_row(*(Text(cells[number]) for number in shown))
-    return table
 
 
 def sessions(runs: Iterable[Run]) -> list[list[Run]]:
@@ -177,6 +136,11 @@ def footnotes(replay: Replay) -> list[str]:
     notes = [f"Context limit {span} tokens. Cost in US dollars" + _dated(replay.prices_dated)]
     notes += [printable(sentence) for sentence in replay.assumed]
     notes.append("seen/recall/lost: handles used later that were in the window, one recall away, or gone.")
+    if any(result.constraints_verbatim.n for result in results):
+        notes.append(
+            "constraints: sentences of the user that say what must or must not be; those that stood word for word in "
+            "every later window, of all."
+        )
     if any(result.regret is not None for result in results):
         notes.append(
             "vs optimum: cost without output, over that of the cheapest schedule of windows for the session as it was "
