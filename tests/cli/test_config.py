@@ -115,3 +115,15 @@ def test_the_command_shows_values_origins_files_and_keys(
     assert found["files"] == {str(tmp_path / ".transom.toml"): False, str(mine): True}
     assert found["keys"]["OPENAI_API_KEY"] is True
     assert set(found["settings"]) == {*KEYS, "store"}
+
+
+@pytest.mark.parametrize("width", ["60", "80", "200"])
+def test_no_path_is_broken_where_the_terminal_is_narrow(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    store = tmp_path / "a-folder-with-a-name" / "that-is-longer-than" / "what-a-narrow-terminal-shows-in-one-line"
+    monkeypatch.setenv("TRANSOM_HOME", str(store))
+    shown = run("config").out
+    assert f"{store}  TRANSOM_HOME" in shown
+    assert str(tmp_path / ".transom.toml") in shown

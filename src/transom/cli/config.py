@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
 from transom import compose
@@ -18,6 +16,9 @@ from transom.cli.settings import PROJECT_FILE, settle, user_file
 from transom.cli.terminal import out, printable
 
 __all__ = ["config"]
+
+_VALUE = 24
+"""Columns of a value; where it comes from stands behind a longer one."""
 
 
 def config(
@@ -40,16 +41,17 @@ def config(
         whole = {"settings": plain, "files": files, "keys": keys}
         out().print(Text(stdlib_json.dumps(whole, indent=1)), soft_wrap=True)
         return 0
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1), header_style="bold")
-    for title in ("setting", "value", "from"):
-        table.add_column(title, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
     console = out()
-    console.print(table)
+    console.print(Text(_line("setting", "value", "from"), style="bold"))
+    for row in rows:  # a path is never broken: the terminal wraps it, and it can be copied whole
+        console.print(Text(_line(*map(printable, row))), soft_wrap=True)
     console.print()
     for name, is_there in files.items():
         console.print(Text(f"{printable(name)}: {'read' if is_there else 'not there'}", style="dim"), soft_wrap=True)
     there = ", ".join(name for name, is_set in keys.items() if is_set) or "none"
     console.print(Text(f"keys that are set: {there}", style="dim"), soft_wrap=True)
     return 0
+
+
+def _line(setting: str, value: str, origin: str) -> str:
+    return f"{setting:<13}  {value or '–':<{_VALUE}}  {origin}"
