@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.clients.kept import Kept
 from tests.clients.kit import Client, Kit, kit
 from tests.clients.stage import Run, Stage
+from tests.clients.table import ROWS
 
 __all__ = ["Row"]
-
-_OUT = Path(__file__).resolve().parents[2] / "out" / "clients"
 
 Row = Callable[..., None]
 
@@ -30,8 +29,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def on(kit: Kit, folder: Path) -> Callable[..., Stage]:
-    """The stage of a client."""
-    return lambda client, **more: Stage(kit, client, folder / client.id, **more)
+    """The stage of a client; `inside` another folder where it has to stand beside itself."""
+    return lambda client, inside="", **more: Stage(kit, client, folder / inside / client.id, **more)
 
 
 @pytest.fixture(scope="session")
@@ -48,33 +47,29 @@ def alone() -> Callable[[Stage], Run]:
     return run
 
 
-@pytest.fixture(scope="session")
-def _rows(worker_id: str) -> Iterator[list[str]]:
-    rows: list[str] = []
-    yield rows
-    if rows:
-        _OUT.mkdir(parents=True, exist_ok=True)
-        (_OUT / f"{worker_id}.jsonl").write_text("".join(rows))
-
-
 @pytest.fixture
-def row(_rows: list[str], request: pytest.FixtureRequest) -> Row:
-    """Keeps the figures of a run in `out/clients/`, a line a run."""
+def row(kit: Kit, request: pytest.FixtureRequest) -> Row:
+    """Keeps the figures of a run that was right, for the table (`tests/clients/table.py`)."""
 
-    def add(client: Client, run: Run, kept: Kept, session_id: str) -> None:
+    def add(client: Client, run: Run, kept: Kept, session_id: str, **more: object) -> None:
         figures = {
             "test": request.node.originalname,
             "client": client.id,
+            "name": client.name,
+            "version": kit.version(client.name),
+            "api": client.api,
             "limit": client.limit,
-            "steps": sum(one.said in {"plain", "governed"} for one in run.seen),
+            "steps": len(run.asked) or len(run.main),
             "upstream": len(run.main),
-            "rollovers": kept.rollovers(session_id),
+            "windows": kept.rollovers(session_id),
             "most_tokens": run.upstream_tokens(),
             "cached": round(run.cached_share(), 3),
             "kept": round(run.prefix_kept(), 3),
             "breaks": run.breaks(),
             "verdicts": kept.verdicts(session_id),
+            **more,
         }
-        _rows.append(json.dumps(figures) + "\n")
+        ROWS.mkdir(parents=True, exist_ok=True)
+        (ROWS / f"{client.id}.{request.node.originalname}.json").write_text(json.dumps(figures) + "\n")
 
     return add

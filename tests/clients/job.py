@@ -10,7 +10,21 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["REPORTS", "STEPS", "WORDS", "asked", "hands_over", "is_done", "lay_out", "never_hands_over", "script"]
+__all__ = [
+    "HOST_THOUGHT",
+    "LINES",
+    "REPORTS",
+    "STEPS",
+    "WORDS",
+    "asked",
+    "hands_over",
+    "in_halves",
+    "is_done",
+    "lay_out",
+    "never_hands_over",
+    "script",
+    "shared_out",
+]
 
 REPORTS = 14
 STEPS = 3 * REPORTS
@@ -46,9 +60,9 @@ def is_done(work: Path, lines: int = LINES) -> list[str]:
     return wrong
 
 
-def asked(work: Path) -> str:
-    """What the user asks for."""
-    return f"[[cwd:{work}]] Please mark every report as done, one after the other. {WORDS} Say when all is done."
+def asked(work: Path, *, lane: str = "main") -> str:
+    """What the user asks for; `lane` is the script that the model plays for it."""
+    return f"[[lane:{lane}]] [[cwd:{work}]] Please mark every report as done, one after the other. {WORDS} Say when all is done."
 
 
 def script() -> list[dict[str, Any]]:

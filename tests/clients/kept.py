@@ -71,8 +71,8 @@ class Kept:
         answers = {json.loads(fact.raw)["data"] for fact in observed if fact.kind == "client_answer"}
         found: list[str] = []
         for number, one in enumerate(seen):
-            if one.method != "POST" or one.status != 200:
-                continue
+            if one.method != "POST" or one.status != 200 or one.said == "relayed":
+                continue  # what is relayed is no request of a model, such as one to count tokens
             answer = one.answer.decode()
             if one.said in {"side", "compaction"}:
                 whole = [one.body.decode() in raw, f"200 {answer}" in raw]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -113,6 +114,15 @@ class Kit:
         if process.returncode == 77:
             pytest.skip(f"client {client.name} is not installed in {self.clients}: make test-clients installs it")
         return Ended(code=process.returncode, output=output)
+
+    def version(self, name: str) -> str:
+        """Of an installed client, as its package says."""
+        program = (self.clients / name / "node_modules" / ".bin" / name).resolve()
+        for folder in program.parents:
+            if (folder / "package.json").exists():
+                return str(json.loads((folder / "package.json").read_text())["version"])
+        (info,) = (self.clients / name / "lib").glob(f"python*/site-packages/{name}*.dist-info")
+        return info.name.removesuffix(".dist-info").rpartition("-")[2]
 
 
 def kit() -> Kit:

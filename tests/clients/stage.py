@@ -51,6 +51,11 @@ class Run:
         return [one for one in self.records if one["kind"] == "main"]
 
     @property
+    def asked(self) -> list[Seen]:
+        """Requests of the client that were governed."""
+        return [one for one in self.seen if one.said in {"plain", "governed"}]
+
+    @property
     def refused(self) -> list[str]:
         """What the model server would not have, each with its reason."""
         return [f"{one['n']}: {one['kind']} {one['error']}" for one in self.records if one.get("error")]
@@ -160,14 +165,18 @@ class Stage:
             return behind.ended(ended)
 
     @contextmanager
-    def behind(self, limit: int, script: Mapping[str, Any]) -> Iterator[Behind]:
+    def behind(self, limit: int, script: Mapping[str, Any], *, policy: str = "rollover") -> Iterator[Behind]:
         """Everything but the client."""
-        with self._fresh("governed") as log, self.kit.model({"limit_tokens": limit, **script}, log=log) as model:
-            gateway = Gateway(model.base_url, self.folder / "store", limit, port=free_port())
+        with (
+            self._fresh(policy) as log,
+            self.kit.model({"limit_tokens": limit, **script}, log=log) as model,
+            Tap(model.base_url) as back,
+        ):
+            gateway = Gateway(back.base_url, self.folder / "store", limit, port=free_port(), policy=policy)
             try:
                 gateway.start()
-                with Tap(gateway.url) as tap:
-                    yield Behind(self, model, gateway, tap)
+                with Tap(gateway.url) as front:
+                    yield Behind(self, model, gateway, front, back)
             finally:
                 gateway.stop()
 
@@ -193,10 +202,14 @@ class Stage:
     @contextmanager
     def _fresh(self, name: str) -> Iterator[Path]:
         """Folders as if nothing had run here; the path of the server's log."""
-        for folder in (self.work, self.home, self.folder / "store"):
+        self.lay_out()
+        shutil.rmtree(self.folder / "store", ignore_errors=True)
+        yield self.folder / f"{name}.jsonl"
+
+    def lay_out(self) -> None:
+        for folder in (self.work, self.home):
             shutil.rmtree(folder, ignore_errors=True)
         job.lay_out(self.work, self.lines)
-        yield self.folder / f"{name}.jsonl"
 
     def run_of(
         self, ended: Ended, records: Sequence[dict[str, Any]], seen: Sequence[Seen], status: Mapping[str, Any]
@@ -213,23 +226,24 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """A gateway at work with a model behind it and a witness before it."""
+    """A gateway at work with a model behind it, and a witness on either side of it."""
 
     stage: Stage
     model: Any
     gateway: Gateway
-    tap: Tap
+    front: Tap
+    back: Tap
 
     def run(self, prompt: str, *, goes_on: bool = False, env: Env = NO_ENV) -> Ended:
-        stage = self.stage
-        return stage.kit.run(stage.client, self.tap.base_url, stage.work, prompt, stage.home, goes_on=goes_on, env=env)
+        at = self.stage
+        return at.kit.run(at.client, self.front.base_url, at.work, prompt, at.home, goes_on=goes_on, env=env)
 
     def restart(self) -> None:
         self.gateway.stop()
         self.gateway.start()
 
     def ended(self, ended: Ended) -> Run:
-        return self.stage.run_of(ended, self.model.records(), self.tap.seen, self.gateway.get("/transom/status"))
+        return self.stage.run_of(ended, self.model.records(), self.front.seen, self.gateway.get("/transom/status"))
 
 
 def killing(

@@ -28,7 +28,7 @@ Alone = Callable[[Stage], Run]
 
 def governed(run: Run) -> list[str]:
     """The ids of the sessions that governed requests of the run, the last one's last."""
-    return [one.session_id for one in run.seen if one.said in {"plain", "governed"}]
+    return [one.session_id for one in run.asked]
 
 
 def is_right(run: Run, limit: int, *, least: int = 3) -> Kept:
@@ -53,9 +53,8 @@ def is_unnoticed(run: Run, alone: Run, *, unthought: str = "") -> None:
     beside those, of rounds that were the host's."""
     assert alone.ended.code == 0, alone.ended.output[-3000:]
     assert alone.wrong == ()
-    asked = [one for one in run.seen if one.said in {"plain", "governed"}]
-    assert len(asked) == len(alone.main) >= 40
-    assert sense.history(asked[-1].json(), unthought=unthought) == sense.history(alone.main[-1]["body"])
+    assert len(run.asked) == len(alone.main) >= 40
+    assert sense.history(run.asked[-1].json(), unthought=unthought) == sense.history(alone.main[-1]["body"])
     if not unthought:
         assert sense.said(run.ended.output) == sense.said(alone.ended.output)
 
@@ -66,9 +65,9 @@ def test_a_client_does_not_notice_its_windows(client: Client, on: On, alone: Alo
     without = alone(stage)
     run = stage.governed(client.limit, job.hands_over())
     kept = is_right(run, client.limit)
-    row(client, run, kept, governed(run)[-1])
     is_unnoticed(run, without)
     assert set(kept.rollovers(governed(run)[-1])) == {"model"}
+    row(client, run, kept, governed(run)[-1])
 
 
 @every_client
@@ -79,9 +78,9 @@ def test_a_client_does_not_notice_that_its_model_never_hands_over(
     without = alone(stage)
     run = stage.governed(client.limit, job.never_hands_over())
     kept = is_right(run, client.limit)
-    row(client, run, kept, governed(run)[-1])
     is_unnoticed(run, without)
     assert set(kept.rollovers(governed(run)[-1])) == {"hard-limit"}
+    row(client, run, kept, governed(run)[-1])
 
 
 @every_client
@@ -92,8 +91,8 @@ def test_a_client_s_thoughts_stay_valid_over_windows(client: Client, on: On, alo
         pytest.skip(f"{client.id} asks for no thinking")
     run = stage.governed(client.limit, job.hands_over())
     kept = is_right(run, client.limit)
-    row(client, run, kept, governed(run)[-1])
     is_unnoticed(run, without, unthought=job.HOST_THOUGHT)
+    row(client, run, kept, governed(run)[-1])
 
 
 @pytest.mark.parametrize("client", RESUMING, ids=[one.id for one in RESUMING])
@@ -121,8 +120,8 @@ def test_a_client_comes_to_its_end_though_the_gateway_is_killed_twenty_times(cli
     assert set(kept.verdicts()) <= {"hit", "miss"}
     assert not [fact for fact in kept.facts(Observed) if fact.kind == "failed_open"]
     longest = max(kept.sessions, key=lambda one: len(kept.sessions[one]))
-    row(client, run, kept, longest)
     assert len(kept.rollovers(longest)) >= 3
     for session_id in kept.sessions:
         generations = [fact.generation for fact in kept.facts(WindowOpened, session_id)]
         assert generations == list(range(1, len(generations) + 1))
+    row(client, run, kept, longest)
