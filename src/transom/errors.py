@@ -35,7 +35,16 @@ __all__ = [
     "Unavailable",
     "Unwritable",
     "UsageError",
+    "reason_of",
 ]
+
+
+def reason_of(problem: BaseException) -> str:
+    """What the system or a library says went wrong, without numbers and names of its own: `No such file or
+    directory`."""
+    inner = getattr(problem, "reason", None)  # urllib wraps what happened
+    said = inner if isinstance(inner, OSError) else problem
+    return (said.strerror if isinstance(said, OSError) else None) or str(said)
 
 
 class KernelError(Exception):

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from transom.core.policy import PRESETS, Policy
-from transom.errors import BadInput
+from transom.errors import BadInput, reason_of
 
 __all__ = ["load_policy"]
 
@@ -18,7 +18,7 @@ def load_policy(file: Path) -> Policy:
     try:
         plain = tomllib.loads(file.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as problem:
-        raise BadInput(f"{file}: cannot be read as a policy: {problem}") from problem
+        raise BadInput(f"{file}: cannot be read as a policy: {reason_of(problem)}") from problem
     except tomllib.TOMLDecodeError as problem:
         raise BadInput(f"{file}: is not TOML: {problem}") from problem
     try:

@@ -15,7 +15,7 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from transom.core.pricing import CacheRules, Price, PriceTable
-from transom.errors import BadInput
+from transom.errors import BadInput, reason_of
 
 __all__ = ["load_prices"]
 
@@ -58,7 +58,7 @@ def load_prices(file: Path | None = None) -> PriceTable:
     try:
         text = file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as problem:
-        raise BadInput(f"{file}: cannot be read as a price table: {problem}") from problem
+        raise BadInput(f"{file}: cannot be read as a price table: {reason_of(problem)}") from problem
     theirs = _parse(text, str(file), ours.rules)
     if not theirs.prices:
         raise BadInput(f"{file}: has no [[price]] entry")

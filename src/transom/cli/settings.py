@@ -19,7 +19,7 @@ import platformdirs
 
 from transom.cli.terms import parse_tokens
 from transom.core.policy import PRESETS, Policy
-from transom.errors import BadInput, UsageError
+from transom.errors import BadInput, UsageError, reason_of
 
 __all__ = ["KEYS", "PROJECT_FILE", "Key", "Setting", "Settings", "settle", "user_file"]
 
@@ -136,7 +136,7 @@ def _file(path: Path, *, is_project: bool) -> dict[str, str]:
     try:
         said = tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
-        raise BadInput(f"{path}: cannot be read as settings: {problem}") from problem
+        raise BadInput(f"{path}: cannot be read as settings: {reason_of(problem)}") from problem
     for key, value in said.items():
         if key not in KEYS:
             raise BadInput(f"{path}: {key}: is no setting; there are {', '.join(KEYS)}")

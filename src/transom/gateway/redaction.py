@@ -13,7 +13,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from transom.errors import BadInput
+from transom.errors import BadInput, reason_of
 
 __all__ = ["KNOWN", "NO_RULES", "Redactor", "read_rules"]
 
@@ -83,7 +83,8 @@ def read_rules(source: str) -> Redactor:
     try:
         found = tomllib.loads(Path(source).read_text("utf-8")).get("redact")
     except (OSError, ValueError) as problem:
-        raise BadInput(f"{source}: {problem}; it takes names and patterns under [redact]") from None
+        why = reason_of(problem)
+        raise BadInput(f"{source}: cannot be read: {why}; it takes names and patterns under [redact]") from None
     if not isinstance(found, dict):
         raise BadInput(f"{source}: has no [redact]; it takes names and patterns there")
     known = KNOWN if found.pop("known", False) is True else {}

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from transom.errors import BadInput
+from transom.errors import BadInput, reason_of
 
 __all__ = ["Stored", "export", "sessions"]
 
@@ -55,7 +55,7 @@ def export(place: Path, session_id: str) -> bytes:
         document = _from_database(place, session_id) if place.name == _DATABASE else _from_files(place, session_id)
     except (OSError, sqlite3.Error, ValueError) as problem:
         raise BadInput(
-            f"{place}: session {session_id} cannot be read ({problem}); "
+            f"{place}: session {session_id} cannot be read ({reason_of(problem)}); "
             f"run `opencode export {session_id} > session.json` and name that file"
         ) from problem
     return json.dumps(document).encode()  # ASCII: a lone surrogate stays an escape

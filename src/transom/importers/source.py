@@ -21,7 +21,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from transom.errors import BadInput
+from transom.errors import BadInput, reason_of
 from transom.importers.container import DAMAGE, Place, file_place, folder_place
 from transom.importers.draft import Note, Quarantined
 from transom.importers.mending import decode, values
@@ -193,7 +193,7 @@ class Source:
             raise self._unreadable(error) from None
 
     def _unreadable(self, error: Exception) -> BadInput:
-        return BadInput(f"{self.name}: cannot be read ({error}); check the file and its permissions")
+        return BadInput(f"{self.name}: cannot be read ({reason_of(error)}); check the file and its permissions")
 
     def _raw_lines(self) -> Iterator[tuple[int, bytes, bool]]:
         """(line number, bytes with the line end, whether it is there); a larger line is cut behind the limit."""
