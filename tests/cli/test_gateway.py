@@ -7,15 +7,19 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import httpx2
+import msgspec
 import pytest
 
 from transom.cli import main
+from transom.cli.status import Row, Status
 from transom.gateway.clients import CLIENTS
 from transom.testing.client import Client
 from transom.testing.model_server import ModelServer
@@ -61,16 +65,125 @@ def test_a_gateway_serves_says_what_it_does_and_ends_when_it_is_told_to(
         assert not client.step()
         assert main(["gateway", "status", "--at", url]) == 0
         shown = capsys.readouterr().out
-        assert 'requests{status="plain"} 1' in shown
+        assert "requests  plain 1\nverdicts  miss initial 1\n" in shown
+        assert "unknown client" in shown
+        assert "initial 1" in shown
         assert main(["gateway", "status", "--at", url, "--json"]) == 0
         (row,) = json.loads(capsys.readouterr().out)["sessions"]
         assert row["requests"] == 1
-        assert row["limit"] == 17_500
+        assert (row["limit"], row["context_limit"]) == (17_500, 20_000)
+        assert row["misses"] == {"initial": 1}
         text = httpx2.get(f"{url}/transom/metrics").text
         assert 'transom_requests_total{status="plain"} 1' in text
         assert httpx2.get(f"{url}/transom/health").json() == {"status": "ok"}
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
+
+
+STATUS = Status(
+    sessions=(
+        Row(
+            session="0123456789abcdef",
+            client="mini-swe-agent",
+            model="a-model-with-a-name-of-some-length",
+            window=7,
+            tokens=123_456,
+            limit=170_000,
+            context_limit=200_000,
+            requests=1_234,
+            boundaries=6,
+            prompt_tokens=1_000,
+            cached_tokens=970,
+            usd=12.345,
+            misses={"initial": 1, "reset:rollover": 6, "change:tools": 2},
+            price="unknown",
+            is_price_assumed=True,
+        ),
+    ),
+    metrics={'requests{status="governed"}': 1_234, 'upstream_errors{kind="unavailable"}': 3, "output_tokens": 9},
+)
+
+
+@contextmanager
+def telling(*answers: bytes, code: int = 200) -> Iterator[str]:
+    """The address of a server that gives these answers, the last one for ever."""
+    left = list(answers)
+
+    class Teller(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(code)
+            self.end_headers()
+            self.wfile.write(left.pop(0) if len(left) > 1 else left[0])
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Teller) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("width", ["60", "80", "120", ""])
+def test_status_shows_every_figure_whole_at_any_width_and_marks_what_is_assumed(
+    width: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    with telling(msgspec.json.encode(STATUS)) as url:
+        assert main(["gateway", "status", "--at", url]) == 0
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    told = " ".join(shown.split())
+    for figure in (
+        *("01234567", "mini-swe-agent", "a-model-with-a-name-of-some-length", "7", "123,456 of 170,000", "97%", "6"),
+        *("1,234", "$12.35 *", "initial 1", "reset:rollover 6", "change:tools 2", "unavailable 3", "governed 1,234"),
+        "no price of the model is known: a-model-with-a-name-of-some-length by the entry `unknown`",
+        "as counted here, of what the context limit leaves beside room for an answer",
+    ):
+        assert figure in told, figure
+    if width:
+        assert max(map(len, shown.splitlines())) <= int(width)
+
+
+def test_status_of_a_gateway_that_nobody_asked_yet_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    with telling(msgspec.json.encode(Status(sessions=(), metrics={}))) as url:
+        assert main(["gateway", "status", "--at", url]) == 0
+    assert "No session yet" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("code", "answer", "said"),
+    [
+        (200, b"<html>", "what answers there is no gateway, or one of another version"),
+        (404, b"", "no gateway answers there: something else does (404)"),
+        (401, b"", "it wants its token: --token"),
+    ],
+)
+def test_what_answers_and_is_no_gateway_is_said(
+    code: int, answer: bytes, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with telling(answer, code=code) as url:
+        assert main(["gateway", "status", "--at", url]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_watch_into_a_pipe_prints_what_changed_and_ends_well_on_ctrl_c(flags: tuple[str, ...]) -> None:
+    first, second = (msgspec.json.encode(Status(sessions=(), metrics={"unkept": number})) for number in (1, 2))
+    with telling(first, first, second) as url:
+        command = [sys.executable, "-m", "transom", "gateway", "status", "--watch", "--at", url, *flags]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        told: list[str] = []
+        while len(told) < 2:
+            line = process.stdout.readline()
+            assert line, "it ended by itself"
+            told += [line] if "unkept" in line else []
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+        process.stdout.close()
+    assert [("1" in line, "2" in line) for line in told] == [(True, False), (False, True)]
+    assert not any("\x1b" in line for line in told)
 
 
 def test_others_than_this_machine_need_a_token(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,10 +259,10 @@ def test_a_client_is_started_behind_a_gateway_of_its_own_and_its_exit_code_is_ou
         (["gateway", "--upstream", "openai=ftp://x"], "is no http or https URL"),
         (["gateway", "--policy", "nothing"], "no preset is called"),
         (["gateway", "--port", "1", "--host", "192.0.2.1", "--token", "x"], "choose another"),
-        (["gateway", "--redact", "gone.toml"], "it takes names and patterns"),
+        (["gateway", "--redact", "gone.toml"], "gone.toml: cannot be read: No such file or directory; it takes names"),
         (["gateway", "run"], "name the client after --"),
         (["gateway", "run", "--", "claude-code-that-is-not"], "is not known"),
-        (["gateway", "status", "--at", "http://127.0.0.1:9"], "no gateway answers there"),
+        (["gateway", "status", "--at", "http://127.0.0.1:9"], "no gateway answers there: Connection refused"),
         (["gateway", "status", "--at", "x"], "is no http or https URL"),
     ],
 )

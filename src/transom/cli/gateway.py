@@ -111,11 +111,11 @@ def _status(
     *,
     at: _Address = f"http://127.0.0.1:{_PORT}",
     token: _Token = "",
-    watch: Annotated[bool, Parameter(help="Stay, and show it again every second.")] = False,
+    watch: Annotated[bool, Parameter(help="Stay, and show it again as it changes, until Ctrl-C.")] = False,
     json: AsJson = False,
 ) -> int:
     """Show sessions, windows, cached share, boundaries, misses and spend of a running gateway."""
-    from transom.cli.serving import show_status
+    from transom.cli.status import show_status
 
     show_status(at, token, is_live=watch, is_json=json)
     return 0

@@ -1,28 +1,23 @@
-"""What `transom gateway` and its commands do: serve, start a client behind a gateway, show settings and state."""
+"""What `transom gateway` and its commands do: serve, start a client behind a gateway, show settings."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shlex
 import shutil
 import signal
 import socket
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from aiohttp import web
-from rich.live import Live
-from rich.table import Table
 
 from transom import compose
-from transom.cli.terminal import out, printable, say
+from transom.cli.status import fetched
+from transom.cli.terminal import counted, out, say
 from transom.cli.terms import parse_tokens
 from transom.core.policy import PRESETS
 from transom.errors import BadInput, UsageError
@@ -31,7 +26,7 @@ from transom.gateway.journal import Style, write_to
 from transom.gateway.redaction import NO_RULES, read_rules
 from transom.gateway.serving import UPSTREAMS, Plan, runner
 
-__all__ = ["plan_of", "run_behind", "serve_until_stopped", "show_settings", "show_status"]
+__all__ = ["plan_of", "run_behind", "serve_until_stopped", "show_settings"]
 
 _GRACE = 30.0
 """Seconds that requests under way get to end."""
@@ -148,9 +143,10 @@ async def _behind(plan: Plan, name: str, command: list[str]) -> int:
         for one in (signal.SIGINT, signal.SIGTERM):  # the client hears them, and ends as it does
             loop.add_signal_handler(one, _pass_on, process, one)
         code = await process.wait()
-        for row in (await asyncio.to_thread(_fetched, root, ""))["sessions"]:  # type: ignore[attr-defined]
-            say(f"gateway: session {row['session']}: {row['requests']} requests, {row['window']} windows; what they "
-                f"left to each other: transom handoffs {row['session'][:8]}")  # fmt: skip
+        for row in (await asyncio.to_thread(fetched, root, "")).sessions:
+            counts = f"{counted(row.requests, 'request')}, {counted(row.window, 'window')}"
+            left = f"; what they left to each other: transom handoffs {row.session[:8]}" if row.window > 1 else ""
+            say(f"gateway: session {row.session}: {counts}{left}")
         return code
     finally:
         await server.cleanup()
@@ -161,55 +157,3 @@ def _pass_on(process: asyncio.subprocess.Process, number: int) -> None:
     if number != signal.SIGINT or not sys.stdin.isatty():
         with suppress(ProcessLookupError):
             process.send_signal(number)
-
-
-def show_status(at: str, token: str, *, is_live: bool, is_json: bool) -> None:
-    """Raises `BadInput` where no gateway answers."""
-    if is_json:
-        out().print(json.dumps(_fetched(at, token), indent=1), soft_wrap=True)
-        return
-    if not is_live:
-        out().print(_table(_fetched(at, token)))
-        return
-    with Live(_table(_fetched(at, token)), refresh_per_second=2, screen=False) as view:
-        while True:
-            time.sleep(1)
-            view.update(_table(_fetched(at, token)))
-
-
-def _fetched(at: str, token: str) -> dict[str, object]:
-    if not at.startswith(("http://", "https://")):
-        raise BadInput(f"--at {at}: is no http or https URL")
-    request = urllib.request.Request(f"{at.rstrip('/')}/transom/status", headers={"x-transom-token": token})  # noqa: S310
-    try:
-        with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310 - its scheme was looked at
-            found: dict[str, object] = json.load(response)
-            return found
-    except (OSError, ValueError) as problem:
-        raise BadInput(f"{at}: no gateway answers there: {problem}") from None
-
-
-def _table(found: dict[str, object]) -> Table:
-    table = Table(title=_totals(found), title_justify="left", title_style="")
-    for name in ("session", "client", "model", "window", "prompt", "cached", "boundaries", "spent"):
-        table.add_column(name, justify="left" if name in {"session", "client", "model"} else "right")
-    rows = found.get("sessions")
-    for row in reversed(rows if isinstance(rows, list) else []):
-        prompt = row["prompt_tokens"]
-        table.add_row(
-            row["session"][:8],
-            printable(row["client"]),
-            printable(row["model"]),
-            str(row["window"]),
-            f"{row['tokens']:,} of {row['limit']:,}",
-            f"{row['cached_tokens'] / prompt:.0%}" if prompt else "-",
-            str(row["boundaries"]),
-            f"${row['usd']:.2f}",
-        )
-    return table
-
-
-def _totals(found: dict[str, object]) -> str:
-    metrics = found.get("metrics")
-    shown = metrics.items() if isinstance(metrics, dict) else ()
-    return "\n".join(f"{name} {value:,}" for name, value in shown if name.startswith(("requests", "verdicts", "up")))

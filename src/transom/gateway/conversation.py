@@ -13,6 +13,7 @@ Everything a client sent and got is in the log as it came (`known`).
 
 from __future__ import annotations
 
+from collections import Counter as Tally
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -36,6 +37,7 @@ from transom.core.event import (
     Observed,
     Replacement,
     RequestFailed,
+    RequestSent,
     SessionOpened,
     Tool,
     ToolReturned,
@@ -98,6 +100,8 @@ class Conversation:
     """What is offered to the model beside the client's tools."""
     used: list[Usage] = field(default_factory=list)
     """One of each answer from upstream."""
+    missed: Tally[str] = field(default_factory=Tally)
+    """Requests that did not begin with the one before, by the reason."""
     known: Known = field(init=False)
     asked: Call | None = None
     """The last request, without its bytes."""
@@ -162,6 +166,8 @@ class Conversation:
             self.known.remember(event)
             if isinstance(fact, ModelReplied) and fact.usage is not None:
                 self.used.append(fact.usage)
+            elif isinstance(fact, RequestSent):
+                self.missed.update(fact.reasons)
             elif _is_ours(fact):
                 self.is_plain = False
 
@@ -270,6 +276,7 @@ class Conversation:
         if items and self.known.ends and self._is_from_upstream(items[-1]):
             self._append(HostSaid(kind="continue", blocks=(Text(text=_GO_ON),)))
         prepared = self.session.request()
+        self.missed.update(prepared.verdict.reasons)
         now = surface(self.session.state)
         wire = prepared.wire
         body = self.face.body(

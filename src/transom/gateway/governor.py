@@ -29,13 +29,15 @@ from transom.core.wire import Dialect
 from transom.errors import KernelError, UsageError
 from transom.gateway.conversation import Conversation, Ready
 from transom.gateway.face import Call, Face
-from transom.gateway.identity import Identity
+from transom.gateway.identity import UNKNOWN, Identity
 from transom.gateway.known import Answer
 from transom.gateway.redaction import Redactor
 from transom.ports import Blobs, Counter, Log, Reply
 from transom.session import Rules
 
 __all__ = ["Governor", "Turn"]
+
+Row = dict[str, str | int | float | dict[str, int]]
 
 _NAMES = UUID("6f0b7a52-9a0e-5c41-8d52-6d1c3f0e7b11")
 """The namespace of session ids made from a client's key."""
@@ -195,11 +197,11 @@ class Governor:
             with suppress(KernelError):  # the log may be what failed; the header and the metric say it too
                 gone[-1].failed_open(reason)
 
-    def report(self) -> list[dict[str, str | int | float]]:
+    def report(self) -> list[Row]:
         """Of the conversations in memory, the newest last: where each window stands and what was spent."""
         return [self._row(one) for known in self._held.values() for one in known.open]
 
-    def _row(self, one: Conversation) -> dict[str, str | int | float]:
+    def _row(self, one: Conversation) -> Row:
         state = one.session.state
         price = find_price(self._prices, state.model)
         return {
@@ -209,12 +211,16 @@ class Governor:
             "window": state.window.generation + 1,
             "tokens": prompt_tokens(state),
             "limit": one.session.rules.bounds.hard,
+            "context_limit": one.session.rules.bounds.context_limit,
             "requests": state.requests,
             "boundaries": state.boundaries,
+            "misses": dict(one.missed.most_common()),
             "prompt_tokens": sum(usage.prompt for usage in one.used),
             "cached_tokens": sum(usage.cached for usage in one.used),
             "output_tokens": sum(usage.output for usage in one.used),
             "usd": round(sum(usage_cost(price, usage) for usage in one.used), 6),
+            "price": price.name,
+            "is_price_assumed": price.assumed,
         }
 
     def _known(self, face: Face, identity: Identity, rules: Rules) -> _Histories:
@@ -254,7 +260,7 @@ class Governor:
         row = next(iter(self._log.sessions(session_id)), None)
         opened = SessionOpened(
             format=FORMAT,
-            agent=identity.client or "gateway",
+            agent=identity.client or UNKNOWN,
             provider=face.name,
             title="beside the main loop",
             counter=self._counter.name,
@@ -271,7 +277,7 @@ class Governor:
     def _start(self, face: Face, call: Call, identity: Identity, rules: Rules, session_id: str) -> Conversation:
         opened = SessionOpened(
             format=FORMAT,
-            agent=identity.client or "gateway",
+            agent=identity.client or UNKNOWN,
             agent_version=version("transom"),
             model=call.model,
             provider=face.name,

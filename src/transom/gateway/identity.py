@@ -20,7 +20,10 @@ import msgspec
 
 from transom.gateway.face import Call, Face
 
-__all__ = ["Identity", "Kind", "identify"]
+__all__ = ["UNKNOWN", "Identity", "Kind", "identify"]
+
+UNKNOWN = "unknown client"
+"""What one is called that nothing tells."""
 
 Kind = Literal["main", "agent", "side", "compaction"]
 """`agent`: a sub-agent's own history, governed like a main one."""

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["Column", "show_table"]
+__all__ = ["Column", "show_table", "tables"]
 
 _GAP = 3  # rich puts two spaces of padding and one of the box between columns
 _FOLD = 24  # the longest cause and reason with its count, as `reset:checkpoint 1,234`, in one line
@@ -29,16 +29,23 @@ class Column:
 
 def show_table(console: Console, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
     """Print it, in as many tables as the width asks for."""
+    for one in tables(columns, rows, console.width):
+        console.print(one)
+
+
+def tables(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[Table | Text]:
+    """The same to be printed, with an empty line between two of them."""
     lines = [(column.name, *cells) for column, cells in zip(columns, zip(*rows, strict=True), strict=True)]
     needs = [
-        min(max(map(cell_len, cells)), max(_FOLD, cell_len(column.name)) if column.folds else console.width)
+        min(max(map(cell_len, cells)), max(_FOLD, cell_len(column.name)) if column.folds else width)
         for column, cells in zip(columns, lines, strict=True)
     ]
-    needs[0] = min(needs[0], max(_FOLD, console.width // 3))
-    for number, places in enumerate(_split(needs, console.width)):
-        if number:
-            console.print()
-        console.print(_table([(columns[place], needs[place], lines[place][1:]) for place in places]))
+    needs[0] = min(needs[0], max(_FOLD, width // 3))
+    found: list[Table | Text] = []
+    for places in _split(needs, width):
+        found += [Text()] if found else []
+        found.append(_table([(columns[place], needs[place], lines[place][1:]) for place in places]))
+    return found
 
 
 def _split(needs: Sequence[int], width: int) -> Iterable[list[int]]:
