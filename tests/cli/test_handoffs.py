@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from transom import compose
 from transom.cli.handoffs import handed_over
 from transom.core.block import Text
-from transom.core.event import Event, Seed, WindowOpened
+from transom.core.event import Draft, Event, Fact, ModelReplied, Seed, SessionOpened, UserSaid, WindowOpened
 
 from .conftest import DATA, Run
 
@@ -28,6 +29,31 @@ def test_a_line_that_is_wrapped_belongs_to_the_one_above() -> None:
     (found,) = handed_over([opened(text)])
     assert found.sections == {"REQUIREMENTS": ["one\n  more"], "INFERENCES": []}
     assert (found.by, found.came, found.went) == ("code", [], [])
+
+
+def test_what_code_put_beside_a_handoff_is_told_and_an_empty_one_is_not_taken_for_nothing(
+    tmp_path: Path, run: Run
+) -> None:
+    mine = UserSaid(blocks=(Text(text="<handoff>\n### 1. MINE\n- not the host's\n</handoff>"),))
+    empty = "<handoff>\n### 1. REQUIREMENTS\n(none)\n### 2. INFERENCES\n(none)\n</handoff>"
+    state = (
+        "<session_state>\ntodo:\n2 items, 1 closed\n- [pending] a\n- [completed] b\nfailed attempts (do not repeat):\n"
+        "- run: x\n    error: no\n(41 more, not shown here: recall)\nhandles in use:\n- a.py\n</session_state>"
+    )
+    host = Seed(role="host", blocks=(Text(text=f"{empty}\n{state}"),))
+    user = Seed(role="user", blocks=mine.blocks, of=4)
+    opened = WindowOpened(cause="hard-limit", generation=1, seed=(user, host), kept_head=(2,), kept_tail=(3,))
+    with compose.store(tmp_path / "store") as kept:
+        said, answer = UserSaid(blocks=(Text(text="Look."),)), ModelReplied(blocks=(Text(text="I look."),))
+        facts: tuple[Fact, ...] = (SessionOpened(format=1, agent="x"), said, answer, mine, opened)
+        kept.log.append("s", 0, [Draft(fact=fact, uuid=f"u{at}", at=1) for at, fact in enumerate(facts)])
+    shown = run("handoffs").out
+    assert "an empty handoff: code made it of what the log holds; no rule, failure, open task or file is known" in shown
+    assert "carried over by code: 2 messages of the user word for word; 1 other message as it was; a snapshot" in shown
+    assert "(todo 2, failed attempts 42, handles in use 1)" in shown
+    (found,) = json.loads(run("handoffs", "--json").out)
+    assert (found["words"], found["kept"], found["state"]["failed attempts"]) == (2, 1, 42)
+    assert not any(found["sections"].values())
 
 
 def test_a_window_without_a_handoff_says_so(run: Run) -> None:

@@ -57,8 +57,9 @@ def demo(
             raise LogDamaged(verified.problem)
         out().print(f"{verified.events} events, every digest follows from the one before.")
     _title("Look further")
+    store = place / "store"
     for command in ("show latest", "show latest --window", "search kilogram", "handoffs latest --json"):
-        out().print(Text(printable(f"  transom {command} --store {place / 'store'}")), soft_wrap=True)
+        out().print(Text(f"  {printable(f'transom {command} --store {store}')}"), soft_wrap=True)
     return 0
 
 

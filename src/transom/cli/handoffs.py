@@ -1,7 +1,8 @@
 """`transom handoffs`: what each window left to the next one, what was demoted, and what came and went between them.
 
 What is shown of a handoff is what the next window saw of it: the lines between its tags, whether a model declared it or
-code made it. Words that were demoted stand in the log beside it.
+code made it. Words that were demoted stand in the log beside it. What code put beside every handoff is told in a line:
+the user's words, messages that stayed as they were, and the counts of the snapshot.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from rich.text import Text
 from transom import compose
 from transom.cli.naming import find_session
 from transom.cli.options import AsJson, SessionName, StoreFolder
-from transom.cli.terminal import out, printable, say
+from transom.cli.terminal import counted, out, printable, say
 from transom.core import block
-from transom.core.event import Demotion, Event, RolloverDeclared, WindowOpened
+from transom.core.event import Demotion, Event, RolloverDeclared, UserSaid, WindowOpened
 
 __all__ = ["HandedOver", "handed_over", "handoffs", "show_handoffs"]
 
@@ -26,12 +27,16 @@ _TAGGED = re.compile(
     r"<handoff>\n(?P<handoff>.*?)\n</handoff>(?:\n<related_files>\n(?P<files>.*?)\n</related_files>)?", re.DOTALL
 )
 _HEADING = re.compile(r"### \d+\. (.+)")
+_STATE = re.compile(r"<session_state>\n(.*?)\n</session_state>", re.DOTALL)
+_MORE = re.compile(r"\((\d+) more, not shown here")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandedOver:
     """One window's end. `sections` are (title, lines) as the next window saw them; none where nothing was handed over.
-    `came` and `went` are lines that the handoff before did not have, and that this one no longer has."""
+    `came` and `went` are lines that the handoff before did not have, and that this one no longer has. `words` counts
+    the user's messages that stand in the window to the letter, `kept` all other messages that stayed as they were,
+    `state` what the snapshot beside the handoff lists, by its title, what had no room in it too."""
 
     seq: int
     generation: int
@@ -43,6 +48,9 @@ class HandedOver:
     demoted: tuple[Demotion, ...] = ()
     came: list[str] = field(default_factory=list)
     went: list[str] = field(default_factory=list)
+    words: int = 0
+    kept: int = 0
+    state: dict[str, int] = field(default_factory=dict)
 
 
 def handoffs(session: SessionName = "latest", /, *, json: AsJson = False, store: StoreFolder = None) -> int:
@@ -65,7 +73,10 @@ def handed_over(events: Iterable[Event]) -> Iterator[HandedOver]:
     """Each opening of a window, with what was handed to it."""
     declared: RolloverDeclared | None = None
     before: list[str] = []
+    said: set[int] = set()
     for event in events:
+        if isinstance(event.fact, UserSaid):
+            said.add(event.seq)
         if isinstance(event.fact, RolloverDeclared):
             declared = event.fact
         if not isinstance(event.fact, WindowOpened):
@@ -85,13 +96,36 @@ def handed_over(events: Iterable[Event]) -> Iterator[HandedOver]:
             demoted=declared.demoted if is_declared and declared else (),
             came=[line for line in lines if line not in before] if before else [],
             went=[line for line in before if line not in lines],
+            words=len(words := said & {*opened.kept_head, *opened.kept_tail, *(one.of for one in opened.seed)}),
+            kept=len({*opened.kept_head, *opened.kept_tail} - words),
+            state=_state(opened),
         )
         before, declared = lines, None
 
 
+def _found(opened: WindowOpened, pattern: re.Pattern[str]) -> re.Match[str] | None:
+    """In what the host says at the window's start; a user may have written such tags, too."""
+    texts = [
+        one.text for seed in opened.seed if seed.role == "host" for one in seed.blocks if isinstance(one, block.Text)
+    ]
+    return next((match for text in texts if (match := pattern.search(text))), None)
+
+
+def _state(opened: WindowOpened) -> dict[str, int]:
+    found = _found(opened, _STATE)
+    counts: dict[str, int] = {}
+    for line in found[1].splitlines() if found else ():
+        if more := _MORE.match(line):
+            counts[next(reversed(counts))] += int(more[1])
+        elif line.startswith("- ") and counts:
+            counts[next(reversed(counts))] += 1
+        elif line.endswith(":") and not line.startswith(" "):
+            counts[line.partition(" (")[0].removesuffix(":")] = 0
+    return counts
+
+
 def _sections(opened: WindowOpened) -> dict[str, list[str]]:
-    texts = [one.text for seed in opened.seed for one in seed.blocks if isinstance(one, block.Text)]
-    found = next((match for text in texts if (match := _TAGGED.search(text))), None)
+    found = _found(opened, _TAGGED)
     if found is None:
         return {}
     sections: dict[str, list[str]] = {}
@@ -119,9 +153,14 @@ def show_handoffs(found: Iterable[HandedOver]) -> None:
     for one in found:
         sizes = f"{one.tokens_before:,} → {one.tokens_after:,} tokens"
         how = f"{one.cause}, by code" if one.by == "code" else "declared by the model"
-        line(f"window {one.generation} → {one.generation + 1} · {how} · {sizes} · event {one.seq}", "bold")
+        line(f"window {one.generation} → {one.generation + 1} · {how} · {sizes} (counted) · event {one.seq}", "bold")
         if not one.sections:
             line("  no handoff: what the window shows was carried over as it was", "dim")
+        elif not any(one.sections.values()):
+            made = "code made it of what the log holds" if one.by == "code" else "the model filled none of its sections"
+            line(f"  an empty handoff: {made}; no rule, failure, open task or file is known", "dim")
+        if beside := _beside(one):
+            line(f"  carried over by code: {beside}", "dim")
         for title, lines in one.sections.items():
             if lines:
                 line(f"  {title}", "cyan")
@@ -137,6 +176,14 @@ def show_handoffs(found: Iterable[HandedOver]) -> None:
         console.print()
 
 
+def _beside(one: HandedOver) -> str:
+    counts = [f"{counted(one.words, 'message')} of the user word for word"] * bool(one.words)
+    as_was = "as it was" if one.kept == 1 else "as they were"
+    counts += [f"{counted(one.kept, 'other message')} {as_was}"] * bool(one.kept)
+    state = ", ".join(f"{title} {number:,}" for title, number in one.state.items())
+    return "; ".join(counts + [f"a snapshot ({state})"] * bool(state))
+
+
 def _plain(one: HandedOver) -> dict[str, object]:
     return {
         "seq": one.seq,
@@ -149,4 +196,7 @@ def _plain(one: HandedOver) -> dict[str, object]:
         "demoted": [{"text": each.text, "source": each.source, "reason": each.reason} for each in one.demoted],
         "came": one.came,
         "went": one.went,
+        "words": one.words,
+        "kept": one.kept,
+        "state": one.state,
     }
