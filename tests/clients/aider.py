@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.clients.kit import Ended, Kit
+from tests.clients.kit import Kit, Running
 from tests.clients.model import Progress
 
-__all__ = ["APIS", "ROUNDS", "finished", "hooks", "is_done", "lay_out", "start", "watched"]
+__all__ = ["APIS", "ROUNDS", "hooks", "is_done", "lay_out", "start", "watched"]
 
 APIS = {"chat": "openai/scripted-model", "anthropic": "anthropic/claude-sonnet-4-5"}
 ROUNDS = 45
@@ -68,8 +68,7 @@ def watched(model: Any, *, seconds: float) -> Progress:
     return progress
 
 
-def start(kit: Kit, api: str, url: str, work: Path, home: Path) -> subprocess.Popen[str]:
-    """It has all of its messages when this returns."""
+def start(kit: Kit, api: str, url: str, work: Path, home: Path) -> Running:
     program = kit.clients / "aider" / "bin" / "aider"
     if not program.exists():
         pytest.skip(f"client aider is not installed in {kit.clients}: make test-clients installs it")
@@ -78,23 +77,6 @@ def start(kit: Kit, api: str, url: str, work: Path, home: Path) -> subprocess.Po
     env |= {"AIDER_ANALYTICS": "false", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     env |= {"OPENAI_API_KEY": "sk-none", "OPENAI_API_BASE": f"{url}/v1"}
     env |= {"ANTHROPIC_API_KEY": "sk-none", "ANTHROPIC_API_BASE": url}
-    process = subprocess.Popen(
-        [str(program), "--model", APIS[api], *_FLAGS, "list.txt"],
-        cwd=work,
-        env=env,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    )
-    assert process.stdin is not None
     words = [f"Close item {number}. Never touch README.md. {_PAD}\n" for number in range(ROUNDS)]
-    process.stdin.write("".join((*words, "/exit\n")))
-    process.stdin.flush()
-    return process
-
-
-def finished(process: subprocess.Popen[str]) -> Ended:
-    output, _ = process.communicate(timeout=800)
-    return Ended(code=process.returncode, output=output)
+    command = [str(program), "--model", APIS[api], *_FLAGS, "list.txt"]
+    return Running(command, work=work, env=env, said="".join((*words, "/exit\n")))

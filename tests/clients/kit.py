@@ -12,7 +12,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-__all__ = ["CLIENTS", "NO_ENV", "Client", "Ended", "Env", "Kit", "kit"]
+__all__ = ["CLIENTS", "NO_ENV", "Client", "Ended", "Env", "Kit", "Running", "kit"]
 
 Env: TypeAlias = Mapping[str, str]
 NO_ENV: Env = {}
@@ -72,6 +73,28 @@ class Ended:
     output: str
 
 
+class Running:
+    """A client at work. What it prints goes into a file: it waits for nobody to read it."""
+
+    def __init__(self, command: Sequence[str], *, work: Path, env: Env, said: str = "") -> None:
+        """`said` is what it can read; it runs in `work`, and the file lies beside that."""
+        self._printed = work.parent / "printed.txt"
+        with tempfile.TemporaryFile() as stdin, self._printed.open("wb") as stdout:
+            stdin.write(said.encode())
+            stdin.seek(0)
+            self._process = subprocess.Popen(
+                command, cwd=work, env=dict(env), stdin=stdin, stdout=stdout, stderr=subprocess.STDOUT
+            )
+
+    def is_over(self) -> bool:
+        return self._process.poll() is not None
+
+    def ended(self, *, within: float = 400) -> Ended:
+        """Wait for that, so many seconds at most."""
+        code = self._process.wait(within)
+        return Ended(code=code, output=self._printed.read_text(errors="replace"))
+
+
 @dataclass(frozen=True, slots=True)
 class Kit:
     """`scripted` is the model server's module."""
@@ -91,29 +114,21 @@ class Kit:
 
     def start(
         self, client: Client, url: str, work: Path, prompt: str, home: Path, *, goes_on: bool = False, env: Env = NO_ENV
-    ) -> subprocess.Popen[str]:
+    ) -> Running:
         """The client at work in `work`; its own home is `home`, so that another run can go on there (`goes_on`)."""
         named = {"API": client.api, "CLIENTS_DIR": str(self.clients), "CLIENT_HOME": str(home), "TIME_LIMIT": "380"}
         asked = {"RESUME": "1"} if goes_on and not client.goes_on else {}
         driver = self.tools / "clients" / f"{client.name}.sh"
-        return subprocess.Popen(
-            ["bash", str(driver), url, str(work), prompt, *(client.goes_on if goes_on else ())],
-            env={"PATH": os.environ["PATH"], **named, **client.env, **asked, **env},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )
+        command = ["bash", str(driver), url, str(work), prompt, *(client.goes_on if goes_on else ())]
+        return Running(command, work=work, env={"PATH": os.environ["PATH"], **named, **client.env, **asked, **env})
 
     def run(
         self, client: Client, url: str, work: Path, prompt: str, home: Path, *, goes_on: bool = False, env: Env = NO_ENV
     ) -> Ended:
-        process = self.start(client, url, work, prompt, home, goes_on=goes_on, env=env)
-        output, _ = process.communicate(timeout=400)
-        if process.returncode == 77:
+        ended = self.start(client, url, work, prompt, home, goes_on=goes_on, env=env).ended()
+        if ended.code == 77:
             pytest.skip(f"client {client.name} is not installed in {self.clients}: make test-clients installs it")
-        return Ended(code=process.returncode, output=output)
+        return ended
 
     def version(self, name: str) -> str:
         """Of an installed client, as its package says."""

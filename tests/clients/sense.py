@@ -52,7 +52,7 @@ def _unthought(element: dict[str, Any], pattern: re.Pattern[str]) -> dict[str, A
         kept = [one for one in made["content"] if one.get("type") != "thinking" or not pattern.search(one["thinking"])]
         made["content"] = kept
     if "reasoning_content" in made:
-        made["reasoning_content"] = pattern.sub("", made["reasoning_content"])
+        made["reasoning_content"] = pattern.sub("", made["reasoning_content"]).strip()
     return made
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.clients import job
-from tests.clients.kit import NO_ENV, Client, Ended, Env, Kit
+from tests.clients.kit import NO_ENV, Client, Ended, Env, Kit, Running
 from tests.clients.model import Progress, goes_by_results
 from tests.clients.tap import Seen, Tap
 
@@ -191,13 +191,13 @@ class Stage:
             gateway = Gateway(model.base_url, self.folder / "store", limit, port=free_port())
             try:
                 gateway.start()
-                process = self.kit.start(self.client, gateway.url, self.work, job.asked(self.work), self.home, env=env)
-                done = killing(gateway, progress, process, steps=job.STEPS, kills=kills, chance=random.Random(seed))
-                output, _ = process.communicate(timeout=400)
+                client = self.kit.start(self.client, gateway.url, self.work, job.asked(self.work), self.home, env=env)
+                done = killing(gateway, progress, client, steps=job.STEPS, kills=kills, chance=random.Random(seed))
+                ended = client.ended()
                 status = {**gateway.get("/transom/status"), "kills": done}
             finally:
                 gateway.stop()
-            return self.run_of(Ended(code=process.returncode, output=output), model.records(), (), status)
+            return self.run_of(ended, model.records(), (), status)
 
     @contextmanager
     def _fresh(self, name: str) -> Iterator[Path]:
@@ -249,7 +249,7 @@ class Behind:
 def killing(
     gateway: Gateway,
     progress: Progress,
-    process: subprocess.Popen[str],
+    client: Running,
     *,
     steps: int,
     kills: int,
@@ -260,7 +260,7 @@ def killing(
     the call. None is killed twice: some clients give up after the third failure in a row."""
     for done, step in enumerate(sorted(chance.sample(range(steps), kills))):
         while progress.asked < step:
-            if process.poll() is not None:
+            if client.is_over():
                 return done
             time.sleep(0.001)
         time.sleep(chance.random() * chance.choice((THINKS, 1.5 * THINKS, 5 * THINKS)))

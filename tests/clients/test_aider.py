@@ -45,14 +45,14 @@ def run_of(ended: Ended, model: Any, seen: list[Seen], folder: Path) -> Run:
 def test_aider_does_not_notice_its_windows(api: str, kit: Kit, folder: Path, row: Row) -> None:
     at = folder / f"aider-{api}"
     with table(kit, at) as model:
-        ended = aider.finished(aider.start(kit, api, model.base_url, at / "work", at / "home"))
+        ended = aider.start(kit, api, model.base_url, at / "work", at / "home").ended(within=800)
         alone = run_of(ended, model, [], at)
     with table(kit, at, limit_tokens=LIMIT) as model:
         gateway = Gateway(model.base_url, at / "store", LIMIT, port=free_port())
         gateway.start()
         try:
             with Tap(gateway.url) as tap:
-                ended = aider.finished(aider.start(kit, api, tap.base_url, at / "work", at / "home"))
+                ended = aider.start(kit, api, tap.base_url, at / "work", at / "home").ended(within=800)
                 run = run_of(ended, model, tap.seen, at)
         finally:
             gateway.stop()
@@ -81,9 +81,9 @@ def test_aider_comes_to_its_end_though_the_gateway_is_killed_twenty_times(kit: K
         gateway = Gateway(model.base_url, at / "store", LIMIT, port=free_port())
         gateway.start()
         try:
-            process = aider.start(kit, "chat", gateway.url, at / "work", at / "home")
-            kills = killing(gateway, progress, process, steps=aider.ROUNDS, kills=20, chance=random.Random(7))
-            run = run_of(aider.finished(process), model, [], at)
+            client = aider.start(kit, "chat", gateway.url, at / "work", at / "home")
+            kills = killing(gateway, progress, client, steps=aider.ROUNDS, kills=20, chance=random.Random(7))
+            run = run_of(client.ended(within=800), model, [], at)
         finally:
             gateway.stop()
     assert (kills, run.ended.code, run.wrong, run.refused) == (20, 0, (), [])

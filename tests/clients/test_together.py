@@ -9,7 +9,7 @@ import pytest
 from tests.clients import job
 from tests.clients.conftest import Row
 from tests.clients.kept import Kept
-from tests.clients.kit import CLIENTS, Client, Ended
+from tests.clients.kit import CLIENTS, Client
 from tests.clients.stage import Run, Stage
 
 from transom.core.event import Observed
@@ -81,9 +81,9 @@ def test_two_clients_at_once_do_not_mix(names: tuple[str, str], on: On) -> None:
             (at, at.kit.start(at.client, behind.front.base_url, at.work, job.asked(at.work, lane=lane), at.home))
             for at, lane in ((one, "one"), (other, "other"))
         ]
-        for at, process in both:
-            output, _ = process.communicate(timeout=400)
-            assert process.returncode == 0, output[-3000:]
+        for at, running in both:
+            ended = running.ended()
+            assert ended.code == 0, ended.output[-3000:]
             assert job.is_done(at.work) == []
-        run = behind.ended(Ended(code=0, output=""))
+        run = behind.ended(ended)
     are_apart(run, limit, {"one": 4, "other": 4} if names[0] == names[1] else {"one": 2, "other": 2})
