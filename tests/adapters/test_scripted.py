@@ -114,7 +114,7 @@ def test_steps_are_played_in_order_one_a_request() -> None:
 def test_a_request_past_the_last_step_is_named() -> None:
     provider, said = play({"say": "Done."}), talk()
     answer(provider, said.outgoing())
-    with pytest.raises(BadInput, match="all 1 steps are played"):
+    with pytest.raises(BadInput, match=r"all its steps \(1\) are played"):
         answer(provider, said.outgoing())
 
 

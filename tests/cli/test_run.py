@@ -194,7 +194,7 @@ def test_a_model_behind_an_api_is_streamed_priced_and_counted(run: Run, place: P
             "--auto",
         )
     assert (done.code, done.out) == (0, "Hello.\n"), done.err
-    assert re.search(r"1,010 of \d[\d,]+ · 50% cached · \$0\.000\d", done.err)
+    assert re.search(r"1,010 of \d[\d,]+ \(reported\) · 50% cached · \$0\.000\d", done.err)
 
 
 def test_a_task_is_piped_in(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ from .conftest import DATA, Run
         (WindowRefused(cause="mask", reason="it would gain too little"), "no new window: it would gain too little"),
         (
             BlockReplaced(how="mask", targets=(Replacement(seq=1, index=0, block=None),)),
-            "1 blocks replaced: mask",
+            "1 block replaced: mask",
         ),
         (RequestSent(head="", body="", body_messages=1, verdict="miss", reasons=("initial",)), "request: miss initial"),
         (EpochOpened(unseen_tokens=1500), "head: 0 sections, 0 tools, 1,500 tokens unseen"),

@@ -192,8 +192,8 @@ class ScriptedProvider:
                 return placed, replace(now, step=place + 1, again=0)
             return replace(placed, number=again + 1), replace(now, step=place, again=again + 1)
         raise BadInput(
-            f"{self._script.name}: all {len(steps)} steps are played and the model is asked again; end with a step "
-            "that makes no call, or add a step or a reaction for this request"
+            f"{self._script.name}: all its steps ({len(steps)}) are played and the model is asked again; end with a "
+            "step that makes no call, or add a step or a reaction for this request"
         )
 
     def _blocks(self, placed: Placed, reply: int, seen: _Seen) -> tuple[_Said, ...]:

@@ -177,7 +177,7 @@ class Agent:
         if self.stop.is_asked:
             return "interrupted", "stopped on request"
         if bounds.steps and steps >= bounds.steps:
-            return "steps", f"{steps} steps were made, the most that were allowed"
+            return "steps", f"{steps} step{'s were' if steps != 1 else ' was'} made, the most that were allowed"
         if bounds.microusd and tally.microusd >= bounds.microusd:
             return "spend", f"${tally.microusd / 1e6:.4f} were spent, of at most ${bounds.microusd / 1e6:.4f}"
         if bounds.seconds and seconds >= bounds.seconds:

@@ -25,7 +25,7 @@ from transom.core.pricing import PriceTable, find_price
 from transom.core.wire import Dialect
 from transom.errors import UsageError
 from transom.lab.bills import Account, account, accuracy, bill_of
-from transom.lab.tables import Column, show_table
+from transom.lab.tables import Column, counted, show_table
 
 __all__ = ["cache"]
 
@@ -171,7 +171,10 @@ def _show_stats(accounts: Sequence[Account], names: Mapping[str, str]) -> None:
     if len(shown) < len(accounts):
         left = len(accounts) - len(shown)
         console.print(
-            Text(f"{left:,} more sessions report no usage, so nothing can be said of their caches.", style="dim")
+            Text(
+                f"Without usage, so that nothing can be said of its cache: {counted(left, 'more session')}.",
+                style="dim",
+            )
         )
     console.print()
     _show_accuracy(console, accounts)
@@ -180,7 +183,7 @@ def _show_stats(accounts: Sequence[Account], names: Mapping[str, str]) -> None:
 
 def _show_one(console: Console, one: Account) -> None:
     bill = bill_of(one)
-    about = f"{one.session_id} · {bill.model or 'no model'} · {bill.requests:,} answered requests"
+    about = f"{one.session_id} · {bill.model or 'no model'} · {counted(bill.requests, 'answered request')}"
     console.print(Text(printable(about), style="bold"))
     if bill.is_assumed and bill.requests:
         console.print(Text("A recording: a request is assumed before each of its replies.", style="dim"))
@@ -199,7 +202,7 @@ def _show_one(console: Console, one: Account) -> None:
     console.print(Text(f"expected  {_share(bill.expected_ratio)} by the cache rules of {rules}{off}"))
     verdicts = ", ".join(f"{count} {name}" for name, count in bill.verdicts.items())
     count = bill.drift_episodes
-    drift = f"; {count} episode{'s' * (count > 1)} of drift" if count else ""
+    drift = f"; {counted(count, 'episode')} of drift" if count else ""
     console.print(Text(f"contract  {verdicts}{drift}"))
     if bill.billed_again:
         console.print()
@@ -302,7 +305,7 @@ def _plain_miss(miss: Settled) -> dict[str, object]:
 
 
 def _show_reasons(console: Console, one: Account, found: Sequence[Settled]) -> None:
-    title = f"{one.session_id} · the last {len(found)} of {len(one.misses)} misses"
+    title = f"{one.session_id} · the newest {len(found)} of {len(one.misses)} of its misses"
     console.print(Text(printable(title), style="bold"))
     rows = []
     for miss in found:

@@ -21,6 +21,7 @@ from transom import compose
 from transom.cli.handoffs import handed_over, show_handoffs
 from transom.cli.terminal import out, printable, say
 from transom.errors import BadInput, LogDamaged, UsageError
+from transom.lab.tables import counted
 
 if TYPE_CHECKING:
     from transom.agent.run import Agent
@@ -55,7 +56,7 @@ def demo(
         (verified,) = kept.log.verify(session_id)
         if verified.problem:
             raise LogDamaged(verified.problem)
-        out().print(f"{verified.events} events, every digest follows from the one before.")
+        out().print(f"{counted(verified.events, 'event')}, every digest follows from the one before.")
     _title("Look further")
     store = place / "store"
     for command in ("show latest", "show latest --window", "search kilogram", "handoffs latest --json"):

@@ -29,6 +29,7 @@ from transom.core.event import (
     WindowRefused,
 )
 from transom.core.literals import error_lines
+from transom.lab.tables import counted
 
 if TYPE_CHECKING:
     from transom.agent.run import Agent
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Display", "Silent", "event_line"]
 
-_GAUGE = 20
+_GAUGE = 12
 _CAUSES = {
     "model": "the model handed over",
     "hard-limit": "it was full, handed over by code",
@@ -134,7 +135,7 @@ class Display:
         usage = reply.usage
         used = usage.prompt + usage.output if usage else 0
         filled = min(_GAUGE, round(_GAUGE * used / limit))
-        size = f"{used:,} of {limit:,}" if usage else f"its size was not reported, limit {limit:,}"
+        size = f"{used:,} of {limit:,} (reported)" if usage else f"its size was not reported, limit {limit:,}"
         spent = f" · {tally.spent}" if tally.spent else ""
         cached = f" · {usage.cached / usage.prompt:.0%} cached" if usage and usage.prompt else ""
         return f"  step {tally.steps} · window {tally.windows} [{'#' * filled:-<{_GAUGE}}] {size}{cached}{spent}"
@@ -150,11 +151,11 @@ class Display:
             self._say(f"  {lines[0] if lines else 'no output'}", "dim")
         else:
             tokens = sum(one.tokens for one in result.blocks)
-            self._say(f"  {len(lines):,} lines, {tokens:,} tokens", "dim")
+            self._say(f"  {counted(len(lines), 'line')}, {counted(tokens, 'token')}", "dim")
 
     def _opened(self, opened: WindowOpened) -> None:
         why = _CAUSES.get(opened.cause, opened.cause)
-        sizes = f"{opened.tokens_before:,} → {opened.tokens_after:,} tokens"
+        sizes = f"{opened.tokens_before:,} → {opened.tokens_after:,} tokens (counted)"
         self._say(f"── window {opened.generation + 1}: {why}, {sizes} ──", "bold green")
 
     def _say(self, sentence: str, style: str, *, is_whole: bool = False) -> None:

@@ -14,6 +14,7 @@ from transom.cli.terminal import out, printable, printable_lines, say
 from transom.core.block import Text
 from transom.core.pricing import find_price
 from transom.errors import KernelError, UsageError
+from transom.lab.tables import counted
 
 if TYPE_CHECKING:
     from transom.agent.run import Agent, Ended, Stop
@@ -156,10 +157,10 @@ def _conclude(agent: Agent, ended: Ended, options: Options) -> None:
         said = [one.text for one in last.blocks if isinstance(one, Text)] if last else []
         out().print(printable_lines("\n".join(said)), soft_wrap=True)
     else:
-        windows = f"{tally.windows} window{'s' * (tally.windows != 1)}"
+        counts = f"{counted(tally.steps, 'step')}, {counted(tally.windows, 'window')}"
         spent = f", {tally.spent}" if tally.spent else ""
         say(
-            f"{agent.session.session_id}: {tally.steps} steps, {windows}, {tally.prompt_tokens:,} tokens in "
+            f"{agent.session.session_id}: {counts}, {tally.prompt_tokens:,} tokens in "
             f"({tally.cached_share:.0%} cached), {tally.output_tokens:,} out{spent}",
             style="dim",
         )

@@ -17,9 +17,10 @@ from rich.text import Text
 from transom import compose
 from transom.cli.naming import find_session
 from transom.cli.options import AsJson, SessionName, StoreFolder
-from transom.cli.terminal import counted, out, printable, say
+from transom.cli.terminal import out, printable, say
 from transom.core import block
 from transom.core.event import Demotion, Event, RolloverDeclared, UserSaid, WindowOpened
+from transom.lab.tables import counted
 
 __all__ = ["HandedOver", "handed_over", "handoffs", "show_handoffs"]
 

@@ -15,6 +15,7 @@ from transom.cli.naming import find_session
 from transom.cli.terminal import Bar, say, when
 from transom.core.event import ModelReplied
 from transom.errors import BadInput
+from transom.lab.tables import counted
 from transom.ports import Counter, SessionRow
 
 __all__ = ["Chosen", "choose"]
@@ -157,8 +158,8 @@ def _say_imported(intake: _Intake, found: Sequence[compose.Imported]) -> None:
         appended = sum(part.appended for part in parts)
         if appended:
             sessions = f", {len(parts)} sessions" if len(parts) > 1 else ""
-            is_new = all(part.status == "new" for part in parts)
-            intake.say(f"Imported {path}: {parts[0].format}{sessions}, {appended:,} events{'' if is_new else ' more'}.")
+            more = "" if all(part.status == "new" for part in parts) else " more"
+            intake.say(f"Imported {path}: {parts[0].format}{sessions}, {counted(appended, 'event')}{more}.")
         else:
             intake.say(f"{path}: the store has all of it.")
         for note in [note for part in parts for note in part.notes]:
@@ -170,4 +171,4 @@ def _say_imported(intake: _Intake, found: Sequence[compose.Imported]) -> None:
         for place in torn[:_LISTED]:
             intake.say(f"  not readable, kept raw: {place}")
         if len(torn) > _LISTED:
-            intake.say(f"  and {len(torn) - _LISTED} more lines like these")
+            intake.say(f"  and {counted(len(torn) - _LISTED, 'more line')} like these")

@@ -14,6 +14,7 @@ from transom.core.ledger import Prices, Request, ledger, requests
 from transom.core.losses import Settled, settle
 from transom.core.wire import Dialect
 from transom.errors import UsageError
+from transom.lab.tables import counted
 
 __all__ = ["Parted", "excerpt", "parted", "show_parted"]
 
@@ -125,7 +126,8 @@ def _show(one: Parted) -> None:
         _line("It is the first: there is nothing to compare it with.")
     elif one.difference is None:
         more = request.wire.messages - before.wire.messages
-        _line(f"It begins with the one before, all {before.wire.messages} messages; {more} more follow.")
+        shared = counted(before.wire.messages, "message")
+        _line(f"It begins with the one before, all of its {shared}; behind them: {more}.")
     else:
         _show_difference(one.difference)
     if one.money is not None:
@@ -143,7 +145,7 @@ def _show_difference(found: Difference) -> None:
     if not found.before and not found.after:
         _line(f"first difference: {found.segment}, which no text shows (a forced call, or request fields)")
         return
-    sizes = f"{len(found.before):,} bytes before, {len(found.after):,} after"
+    sizes = f"{counted(len(found.before), 'byte')} before, {len(found.after):,} after"
     _line(f"first difference: {found.segment}, byte {found.byte:,} ({sizes})", "cyan")
     for name, data in (("before", found.before), ("after ", found.after)):
         shown = excerpt(data, found.byte)

@@ -26,6 +26,7 @@ from transom.core.event import (
     provenance,
 )
 from transom.core.searchable import text_of
+from transom.lab.tables import counted
 
 __all__ = ["block_kind", "block_words", "headline", "plain_json", "speaker", "tokens_of", "whole"]
 
@@ -66,17 +67,20 @@ def headline(fact: Fact) -> str:
         case SessionOpened():
             return f"session opened: {fact.agent} {fact.agent_version} {fact.model} {fact.workspace}"
         case SourceRead():
-            return f"read {fact.path}: {fact.size:,} bytes of {fact.format}"
+            return f"read {fact.path}: {counted(fact.size, 'byte')} of {fact.format}"
         case Observed():
             return f"{fact.kind}: {_first_line(fact.raw)}"
         case EpochOpened():
-            return f"head: {len(fact.sections)} sections, {len(fact.tools)} tools, {fact.unseen_tokens:,} tokens unseen"
+            return (
+                f"head: {counted(len(fact.sections), 'section')}, {counted(len(fact.tools), 'tool')}, "
+                f"{counted(fact.unseen_tokens, 'token')} unseen"
+            )
         case WindowOpened():
             return f"a new window opened: {fact.cause}, generation {fact.generation}"
         case WindowRefused():
             return f"no new window: {fact.reason}"
         case BlockReplaced():
-            return f"{len(fact.targets)} blocks replaced: {fact.how}"
+            return f"{counted(len(fact.targets), 'block')} replaced: {fact.how}"
         case SectionChanged():
             return f"{fact.key} changed: {_one_line(fact.text)}" if fact.text else f"{fact.key}: no longer there"
         case RequestSent():

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from transom import compose
 from transom.cli.status import fetched
-from transom.cli.terminal import counted, out, say
+from transom.cli.terminal import out, say
 from transom.cli.terms import parse_tokens
 from transom.core.policy import PRESETS
 from transom.errors import BadInput, UsageError
@@ -25,6 +25,7 @@ from transom.gateway.clients import client
 from transom.gateway.journal import Style, write_to
 from transom.gateway.redaction import NO_RULES, read_rules
 from transom.gateway.serving import UPSTREAMS, Plan, runner
+from transom.lab.tables import counted
 
 __all__ = ["plan_of", "run_behind", "serve_until_stopped", "show_settings"]
 

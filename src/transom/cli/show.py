@@ -24,6 +24,7 @@ from transom.cli.terminal import out, printable, printable_lines, when
 from transom.cli.windows import Seen, governed, recorded
 from transom.core.event import Event, Observed
 from transom.errors import UsageError
+from transom.lab.tables import counted
 from transom.ports import SessionRow
 
 __all__ = ["show"]
@@ -96,7 +97,7 @@ def _show_events(row: SessionRow, events: Iterable[Event], *, every: bool, is_js
         _line(console, f"{cells}  {printable(headline(event.fact))}")
     hidden = row.head.seq - len(shown)
     if hidden:
-        _line(console, f"{hidden:,} events were never put before the model; --all lists them", style="dim")
+        _line(console, f"{counted(hidden, 'event')} never put before the model; --all lists them", style="dim")
 
 
 def _line(console: Console, text: str, style: str = "") -> None:
@@ -138,7 +139,7 @@ def _show_window(seen: Seen) -> None:
     if seen.state.head.tools:
         names = ", ".join(tool.name for tool in seen.state.head.tools)
         console.print()
-        _show_text(console, f"head, {len(seen.state.head.tools)} tools", names)
+        _show_text(console, f"head, {counted(len(seen.state.head.tools), 'tool')}", names)
     for item in seen.items:
         console.print()
         console.print(Text(printable(item.title), style="bold cyan"))

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from transom.core.canon import plain_text
 
-__all__ = ["Bar", "bar", "counted", "is_wide", "out", "printable", "printable_lines", "say", "when", "words"]
+__all__ = ["Bar", "bar", "is_wide", "out", "printable", "printable_lines", "say", "when", "words"]
 
 _PIPED_WIDTH = 10_000
 """Columns when nobody says how wide: nothing is folded or cut for a program."""
@@ -48,12 +48,6 @@ def _console(*, is_error: bool) -> Console:
 def is_wide(console: Console) -> bool:
     """Whether it takes whatever comes in one line: a pipe, a file."""
     return console.width >= _PIPED_WIDTH
-
-
-def counted(number: int, what: str) -> str:
-    """`1 step`, `2 steps`, `1,000 steps`; `what` is one of them."""
-    plural = what if number == 1 else f"{what[:-1]}ies" if what.endswith("ry") else f"{what}s"
-    return f"{number:,} {plural}"
 
 
 def say(sentence: str, style: str = "") -> None:

@@ -9,6 +9,7 @@ from transom.cli.naming import find_session
 from transom.cli.options import SessionName, StoreFolder
 from transom.cli.terminal import out, printable, say
 from transom.errors import LogDamaged
+from transom.lab.tables import counted
 
 __all__ = ["verify"]
 
@@ -27,6 +28,6 @@ def verify(session: SessionName = "", /, *, store: StoreFolder = None) -> int:
             say(one.problem, style="red")
         raise LogDamaged(bad[0].problem)
     events = sum(one.events for one in found)
-    what = f"{printable(named)} and what it continues" if named else f"{len(found)} session{'s' * (len(found) != 1)}"
-    out().print(Text(f"{what}: {events:,} events, every digest follows from the one before."))
+    what = f"{printable(named)} and what it continues" if named else counted(len(found), "session")
+    out().print(Text(f"{what}: {counted(events, 'event')}, every digest follows from the one before."))
     return 0

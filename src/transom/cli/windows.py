@@ -25,6 +25,7 @@ from transom.core.state import Item, State
 from transom.errors import UsageError
 from transom.lab.arms import Setting, drive
 from transom.lab.script import Script, script_of
+from transom.lab.tables import counted
 from transom.ports import Log, SessionRow
 
 __all__ = ["Seen", "SeenItem", "governed", "recorded"]
@@ -63,8 +64,8 @@ class Seen:
         state = self.state
         unseen = f" ({state.head.unseen_tokens:,} of it not in the recording)" if state.head.unseen_tokens else ""
         return (
-            f"{prompt_tokens(state):,} tokens, the head {head_tokens(state):,}{unseen} · {len(self.items)} messages · "
-            f"generation {state.window.generation}"
+            f"{prompt_tokens(state):,} tokens (counted), the head {head_tokens(state):,}{unseen} · "
+            f"{counted(len(self.items), 'message')} · generation {state.window.generation}"
         )
 
     def plain(self) -> dict[str, object]:

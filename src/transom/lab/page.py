@@ -20,6 +20,7 @@ from plotly.offline import get_plotlyjs
 
 from transom.lab.figures import HandleRecall, Mark, Replay, Result, Run, Series, totals
 from transom.lab.report import COLUMNS, footnotes, printable, row, session_title, sessions, total_rows
+from transom.lab.tables import counted
 
 __all__ = ["MAX_POINTS", "page", "thinned"]
 
@@ -104,7 +105,7 @@ def _counted(n_sessions: int, n_arms: int, limit: int) -> str:
 
 def _section(number: int, runs: Sequence[Run], *, is_open: bool) -> str:
     first = runs[0].result
-    words = f"{printable(first.format)} · {printable(first.model) or 'model unknown'} · {first.steps:,} steps"
+    words = f"{printable(first.format)} · {printable(first.model) or 'model unknown'} · {counted(first.steps, 'step')}"
     stopped = "".join(
         f'<p class="stopped">{escape(printable(run.result.arm))} stopped: {escape(printable(run.result.refused))}</p>'
         for run in runs

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from transom.core.canon import plain_text
 from transom.lab.figures import Replay, Result, Run, against_recorded, totals
-from transom.lab.tables import Column, show_table
+from transom.lab.tables import Column, counted, show_table
 
 __all__ = [
     "COLUMNS",
@@ -63,8 +63,9 @@ def show(replay: Replay, console: Console) -> None:
         console.print(Text(session_title(runs[0]), style="bold"), no_wrap=True, overflow="ellipsis")
         if runs[0].title:
             console.print(Text(printable(first.session), style="dim"), no_wrap=True, overflow="ellipsis")
-        counts = f"{printable(first.format)} · {printable(first.model) or 'model unknown'} · {first.steps:,} steps · "
-        console.print(Text(f"{counts}{first.events:,} events · {_recorded(first)}", style="dim"))
+        counts = f"{counted(first.steps, 'step')} · {counted(first.events, 'event')} · {_recorded(first)}"
+        about = f"{printable(first.format)} · {printable(first.model) or 'model unknown'} · {counts}"
+        console.print(Text(about, style="dim"))
         show_table(console, COLUMNS, [row((run.result,)) for run in runs])
         for run in runs:
             if run.result.refused:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["Column", "show_table", "tables"]
+__all__ = ["Column", "counted", "show_table", "tables"]
 
 _GAP = 3  # rich puts two spaces of padding and one of the box between columns
 _FOLD = 24  # the longest cause and reason with its count, as `reset:checkpoint 1,234`, in one line
@@ -25,6 +25,12 @@ class Column:
     name: str
     is_number: bool = True
     folds: bool = False
+
+
+def counted(number: int, what: str) -> str:
+    """`1 step`, `2 steps`, `1,000 steps`; `what` is one of them."""
+    ending = "" if number == 1 else "es" if what.endswith("s") else "s"
+    return f"{number:,} {what}{ending}"
 
 
 def show_table(console: Console, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
