@@ -1,14 +1,17 @@
-"""Histories that come with answers in them: from before the gateway, and of a client that moves what it has said."""
+"""Histories that come with answers in them: from before the gateway, and of a client that moves what it has said; and
+those that were given up for want of room."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import httpx2
 import pytest
 
 from transom import compose
 from transom.core.event import WindowOpened
+from transom.gateway import governor
 from transom.gateway.serving import Plan
 from transom.testing.client import Client
 from transom.testing.model_server import APIS, Call, ModelServer, Said, words_of
@@ -74,3 +77,22 @@ def test_a_client_that_shows_its_files_anew_in_each_request_has_them_in_each_win
         assert all(not one.problem for one in kept.log.verify())
         facts = [event.fact for row in kept.log.sessions() for event in kept.log.read(row.session_id)]
     assert sum(isinstance(fact, WindowOpened) for fact in facts) >= 3
+
+
+@pytest.mark.parametrize("api", list(APIS))
+def test_the_longest_idle_history_makes_room_and_is_known_again_when_it_goes_on(
+    api: str, plan: Plan, serve: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(governor, "_HELD_BYTES", 100_000)
+    with ModelServer(lambda _: [Call(name="read", arguments={"path": "f"})]) as model:
+        url = serve(model, context_limit=400_000)
+        clients = [Client(api, url, lambda *_: PAGE * 20, headers={"session-id": str(number)}) for number in range(3)]
+        for client in clients:
+            client.say("Read it all.")
+            assert client.step()
+            assert client.step()  # with a result of 73 kB
+        held = httpx2.get(f"{url}/transom/status").json()["sessions"]
+        assert len(held) < len(clients)
+        assert all(client.step() for client in clients)
+    with compose.store(plan.store) as kept:
+        assert len(kept.log.sessions()) == len(clients)

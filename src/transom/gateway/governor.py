@@ -247,7 +247,7 @@ class Governor:
 
     def _is_full(self) -> bool:
         held = [one.asked for known in self._held.values() for one in known.open]
-        return len(held) > _HELD or sum(len(call.body) for call in held if call is not None) > _HELD_BYTES
+        return len(held) > _HELD or sum(call.outline.size for call in held if call is not None) > _HELD_BYTES
 
     def _opened(self, face: Face, session_id: str, rules: Rules) -> Conversation:
         return Conversation.open(

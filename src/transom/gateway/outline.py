@@ -39,6 +39,11 @@ class Outline:
     comma: bytes = b","
     """What stands between two members."""
 
+    @property
+    def size(self) -> int:
+        """Bytes of the body, but those that close it."""
+        return self.spans[-1][2] if self.spans else 0
+
 
 def outline(body: bytes, name: str, known: Iterable[Outline] = ()) -> Outline:
     """Of an object with a list `name`; of one in which something else stands there, that is the field's value. `known`
