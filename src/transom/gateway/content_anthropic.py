@@ -73,6 +73,7 @@ _ROLE = msgspec.json.Decoder(_Role)
 _PIECE = msgspec.json.Decoder(_Piece)
 
 
+@lru_cache(maxsize=16)
 def role_of(element: bytes) -> str:
     """The role; nothing for what is no message."""
     found = read(element, _ROLE)

@@ -86,17 +86,18 @@ def exchanged(raw: bytes, spans: Sequence[Span], values: Mapping[str, bytes]) ->
     """The object with other values (of a name that stands twice, the last), those of new names behind all others; every
     other byte stands as it did."""
     last = {name: start for name, start, _ in spans}
-    pieces: list[bytes] = []
+    shown = memoryview(raw)  # millions of bytes are copied once
+    pieces: list[bytes | memoryview] = []
     done = 0
     for name, start, end in spans:
         if name in values and start == last[name]:
-            pieces += (raw[done:start], values[name])
+            pieces += (shown[done:start], values[name])
             done = end
     if new := [canonical(name) + b":" + value for name, value in values.items() if name not in last]:
         end = raw.rindex(b"}")
-        pieces += (raw[done:end], b"," if spans else b"", b",".join(new))
+        pieces += (shown[done:end], b"," if spans else b"", b",".join(new))
         done = end
-    return b"".join((*pieces, raw[done:]))
+    return b"".join((*pieces, shown[done:])) if done else raw
 
 
 def extended(array: bytes, pieces: Sequence[bytes]) -> bytes:
@@ -134,6 +135,8 @@ def _number(digits: str) -> int | str:
 
 
 def _name(key: bytes) -> str:
+    if key.isascii() and b"\\" not in key:
+        return key[1:-1].decode()
     try:
         name: object = json.loads(key.decode("utf-8", "surrogateescape"), strict=False)
     except ValueError:
