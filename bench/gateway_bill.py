@@ -33,7 +33,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.gateway import serving
-from bench.gateway_peers import GOVERNING, peer
+from bench.gateway_peers import PEERS, peer
 from transom import compose
 from transom.adapters import provider_anthropic, provider_openai_chat
 from transom.adapters.memory_log import MemoryLog
@@ -370,7 +370,7 @@ def _arms(
             found = _run(recording, Model(options.api, failure), f"transom:{policy}", limit, Path(folder))
             misses, drifts = _declared(Path(folder))
         yield f"transom {policy}{suffix}", found, f"{misses}+{drifts}" if drifts else str(misses)
-    for name in GOVERNING if options.api == "openai_chat" else ():
+    for name in PEERS if options.api == "openai_chat" else ():
         with tempfile.TemporaryDirectory(prefix="bench-bill-") as folder:
             found = _run(recording, Model(options.api, failure), name, limit, Path(folder))
         yield f"{name}{suffix}", found, "-"
