@@ -32,6 +32,7 @@ test-slow: $(VENV)/.dev
 test-clients: $(VENV)/.dev
 	CLIENTS_DIR="$(CLIENTS_DIR)" bash tests/clients/install.sh
 	CLIENTS_DIR="$(CLIENTS_DIR)" $(BIN)/pytest -m clients tests/clients $(ARGS)
+	@$(BIN)/python -m tests.clients.table
 
 check: style coverage
 
