@@ -31,8 +31,9 @@ def governed(run: Run) -> list[str]:
     return [one.session_id for one in run.asked]
 
 
-def is_right(run: Run, limit: int, *, least: int = 3) -> Kept:
-    """The work was done, upstream never got more than the limit, all was declared, the log holds it. Its store."""
+def is_right(run: Run, limit: int, *, histories: int = 1) -> Kept:
+    """The work was done in three windows at least, upstream never got more than the limit, all was declared, the log
+    holds it, in a session for each of the client's histories. Its store."""
     assert run.ended.code == 0, run.ended.output[-3000:]
     assert run.wrong == ()
     assert run.refused == []
@@ -41,10 +42,11 @@ def is_right(run: Run, limit: int, *, least: int = 3) -> Kept:
     assert kept.problems == []
     assert set(kept.verdicts()) <= {"hit", "miss"}
     assert kept.lacking(run.seen) == []
-    (session_id,) = set(governed(run))
-    assert len(kept.rollovers(session_id)) >= least
-    named = kept.named(session_id)
-    assert sense.breaks([one["body"] for one in run.main]) == sum(reasons != "change:params" for reasons in named)
+    sessions = set(governed(run))
+    assert len(sessions) == histories
+    assert sum(len(kept.rollovers(one)) for one in sessions) >= 3
+    named = [reasons for one in sessions for reasons in kept.named(one) if reasons != "change:params"]
+    assert sense.breaks([one["body"] for one in run.main]) == len(named) + histories - 1
     return kept
 
 
@@ -103,7 +105,8 @@ def test_a_session_is_gone_on_with_by_another_process_behind_another_gateway(cli
         assert first.code == 0, first.output[-3000:]
         behind.restart()
         run = behind.ended(behind.run("Please go on until all is done.", goes_on=True))
-    kept = is_right(run, client.limit)
+    # qwen-code leaves the date out of its first message when it goes on: that is another history.
+    kept = is_right(run, client.limit, histories=2 if client.name == "qwen" else 1)
     row(client, run, kept, governed(run)[-1])
 
 
