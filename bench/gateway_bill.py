@@ -271,7 +271,8 @@ def _body(api: str, messages: Sequence[bytes]) -> bytes:
 
 @dataclass(slots=True, kw_only=True)
 class Bill:
-    """In bytes. `kept` of `began` bytes of main requests stood at the start of the next one."""
+    """In bytes. `kept` of `began` bytes of main requests stood at the start of the next one. `failed`: steps without a
+    good answer, or with one that nobody asked the model for."""
 
     sent: int = 0
     cost: float = 0.0
@@ -386,7 +387,10 @@ def _run(recording: Recording, model: Model, name: str, limit: int, folder: Path
             else peer(name, model.base_url, limit, folder)
         )
         base_url = kept.enter_context(served).base_url
-        failed = sum(status != 200 for status in replayed(recording, base_url, model))
+        failed = came = 0
+        for status in replayed(recording, base_url, model):
+            failed += status != 200 or len(model.seen) == came
+            came = len(model.seen)
     made = bill(model.seen)
     made.failed = failed
     return made
