@@ -64,7 +64,12 @@ class Refused(KernelError):
 
 
 class OverBudget(Refused):
-    """What must stand in every window does not fit the limit; the message prints the numbers."""
+    """What must stand in every window does not fit the limit; the message prints the numbers. `needs` is a limit under
+    which this request fits, with room to work in; 0 where nobody can say."""
+
+    def __init__(self, problem: str, *, needs: int = 0) -> None:
+        super().__init__(f"{problem}; raise --context-limit to at least {needs:,}" if needs else problem)
+        self.problem, self.needs = problem, needs
 
 
 class HandoffRefused(Refused):

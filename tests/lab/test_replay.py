@@ -241,6 +241,17 @@ def test_what_cannot_fit_is_refused_with_the_numbers_and_the_step() -> None:
     assert not found["raw"].refused
 
 
+def test_the_limit_that_a_refused_arm_is_advised_is_enough_to_its_end() -> None:
+    """What the first window needs is not all: the user says more later."""
+    facts: list[Fact] = []
+    for number in range(6):
+        facts += [UserSaid(blocks=(text(f"Never touch file {number}. " * 400),)), *step(number, "{}", "one " * 300)]
+    refused = {name: one for name, one in by_arm(replayed(story(facts), limit=2_000)).items() if one.refused}
+    assert len(refused) > 2
+    (limit,) = {int(one.refused.split("at least ")[1].split(":")[0].replace(",", "")) for one in refused.values()}
+    assert not any(one.refused for one in by_arm(replayed(story(facts), limit=limit)).values())
+
+
 def test_a_session_without_a_reply_cannot_be_replayed() -> None:
     with pytest.raises(BadInput, match="no model reply"):
         script_of(story([UserSaid(blocks=(text("Hello?"),))]), "s")

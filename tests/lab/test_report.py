@@ -98,6 +98,14 @@ def test_a_refused_arm_says_so_with_its_numbers() -> None:
     assert "† stopped before its end" in text
 
 
+def test_what_stops_several_arms_is_said_once() -> None:
+    runs = (run("mask", refused="step 1: no room"), run("gssc", refused="step 1: no room"), run("fifo", refused="no"))
+    text = printed(Replay(runs=runs, context_limit=1_000), 160)
+    assert "mask, gssc stopped: step 1: no room" in text
+    assert text.count("no room") == 1
+    assert "fifo stopped: no" in text
+
+
 def test_totals_add_up_and_keep_peaks_and_weighted_means() -> None:
     runs = [run("raw", "a", steps=10), run("raw", "b", steps=30, counter_error=-0.2, recorded=Recorded())]
     first, second = (each.result for each in runs)

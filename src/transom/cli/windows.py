@@ -7,7 +7,7 @@ that event: it is what the request for that reply would have shown.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -17,13 +17,14 @@ from transom.cli.reading import block_kind, block_words
 from transom.cli.terms import market, parse_tokens, terms_of
 from transom.core.block import Block, ToolResultRef
 from transom.core.boundary import head_tokens, prompt_tokens
-from transom.core.budget import limits
+from transom.core.budget import Limits, limits
 from transom.core.event import HostSaid, ModelReplied, ToolReturned, UserSaid
 from transom.core.policy import PRESETS, Policy
 from transom.core.projection import fold
 from transom.core.state import Item, State
 from transom.errors import UsageError
-from transom.lab.arms import Setting, drive
+from transom.lab.arms import Arm, Setting, drive
+from transom.lab.replay import enough
 from transom.lab.script import Script, script_of
 from transom.lab.tables import counted
 from transom.ports import Log, SessionRow
@@ -109,20 +110,34 @@ def governed(log: Log, row: SessionRow, seq: int, policy: str, context_limit: st
     dialect = compose.dialect_for(script.provider, script.model)
     setting = Setting(bounds=limits(terms.limit, source=terms.source), counter=compose.counter(), dialect=dialect)
     scratch = compose.scratch_log()
-    for arm in drive(script, chosen, setting, scratch):
-        if arm.refused:
-            raise UsageError(f"under {chosen.name} the session cannot get there: {arm.refused}")
+    arm = _reached(script, chosen, setting, seq, scratch)
+    if arm.refused:
+
+        def again(bounds: Limits) -> list[Arm]:
+            return [_reached(script, chosen, replace(setting, bounds=bounds), seq, compose.scratch_log())]
+
+        found = enough(arm.needs, again)
+        advice = f"; raise --context-limit to at least {found:,}" if found else ""
+        raise UsageError(f"under {chosen.name} the session cannot get there: {arm.refused}{advice}")
+    if not arm.steps or arm.steps[-1].seq < seq:
+        raise UsageError(f"--at {seq}: no reply of the model stands there or after it, so no request was made")
+    state, originals = _folded(scratch, row.session_id, None)
+    state.calibration = script.calibration
+    sources = _sources(scratch, script)
+    items = [
+        _item(number, item, sources.get(item.seq or item.of, 0), state, originals) for number, item in _numbered(state)
+    ]
+    reply = arm.steps[-1].seq
+    return Seen(session_id=row.session_id, seq=reply, policy=chosen.name, state=state, items=tuple(items))
+
+
+def _reached(script: Script, policy: Policy, setting: Setting, seq: int, scratch: Log) -> Arm:
+    """The arm at its request for the first reply at or after event `seq`."""
+    arm = Arm(policy=policy)
+    for arm in drive(script, policy, setting, scratch):
         if arm.steps and arm.steps[-1].seq >= seq:
-            state, originals = _folded(scratch, row.session_id, None)
-            state.calibration = script.calibration
-            sources = _sources(scratch, script)
-            items = [
-                _item(number, item, sources.get(item.seq or item.of, 0), state, originals)
-                for number, item in _numbered(state)
-            ]
-            reply = arm.steps[-1].seq
-            return Seen(session_id=row.session_id, seq=reply, policy=chosen.name, state=state, items=tuple(items))
-    raise UsageError(f"--at {seq}: no reply of the model stands there or after it, so no request was made")
+            break
+    return arm
 
 
 def _policy(name: str) -> Policy:

@@ -55,6 +55,11 @@ class Quotas:
     summaries that grew past 20k characters; a seed may not)."""
 
 
+_ROOM = 2 * _RESERVE
+"""Tokens that the suggestion of a larger limit leaves beside what stands in every window, or half of that: in a window
+that only just holds it the next step is refused."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
     kind: Literal["continue", "remind", "fallback", "rollover"]
@@ -108,12 +113,12 @@ def require(bounds: Limits, *, protected: int, what: str) -> None:
     if protected > bounds.hard:
         raise OverBudget(
             f"{what} alone are {protected:,} tokens, over the {bounds.hard:,} that a limit of "
-            f"{bounds.context_limit:,} leaves for the prompt; raise --context-limit to at least "
-            f"{_least_limit(bounds, protected):,}"
+            f"{bounds.context_limit:,} leaves for the prompt",
+            needs=_least_limit(bounds, protected + min(protected // 2, _ROOM)),
         )
 
 
-def _least_limit(bounds: Limits, protected: int) -> int:
-    """A limit whose prompt holds `protected` tokens: with the reserve as it is, or as `limits` would make it there."""
-    in_proportion = min(protected + _RESERVE, -(-protected * 8 // 7))
-    return max(protected + bounds.output_reserve, in_proportion)
+def _least_limit(bounds: Limits, prompt: int) -> int:
+    """A limit whose prompt holds so many tokens: with the reserve as it is, or as `limits` would make it there."""
+    in_proportion = min(prompt + _RESERVE, -(-prompt * 8 // 7))
+    return max(prompt + bounds.output_reserve, in_proportion)

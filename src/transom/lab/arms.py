@@ -83,6 +83,8 @@ class Arm:
     """Each constraint a user stated -> whether it stood word for word in every window since."""
     unpaired: int = 0
     refused: str = ""
+    needs: int = 0
+    """A context limit under which the refused step fits; later ones may need more."""
     events: int = 0
     pinned: int = 0
     """Tokens of head and first message: `P` of the cost model."""
@@ -112,7 +114,8 @@ def drive(script: Script, policy: Policy, setting: Setting, log: Log) -> Iterato
             try:
                 run.step(event)
             except OverBudget as refusal:
-                run.arm.refused = f"step {len(run.arm.steps) + 1}: {refusal}"
+                run.arm.refused = f"step {len(run.arm.steps) + 1}: {refusal.problem}"
+                run.arm.needs = refusal.needs
                 break
             yield run.arm
         run.take(event)

@@ -19,7 +19,7 @@ import msgspec
 from plotly.offline import get_plotlyjs
 
 from transom.lab.figures import HandleRecall, Mark, Replay, Result, Run, Series, totals
-from transom.lab.report import COLUMNS, footnotes, printable, row, session_title, sessions, total_rows
+from transom.lab.report import COLUMNS, footnotes, printable, row, session_title, sessions, stopped, total_rows
 from transom.lab.tables import counted
 
 __all__ = ["MAX_POINTS", "page", "thinned"]
@@ -106,15 +106,11 @@ def _counted(n_sessions: int, n_arms: int, limit: int) -> str:
 def _section(number: int, runs: Sequence[Run], *, is_open: bool) -> str:
     first = runs[0].result
     words = f"{printable(first.format)} · {printable(first.model) or 'model unknown'} · {counted(first.steps, 'step')}"
-    stopped = "".join(
-        f'<p class="stopped">{escape(printable(run.result.arm))} stopped: {escape(printable(run.result.refused))}</p>'
-        for run in runs
-        if run.result.refused
-    )
+    ended = "".join(f'<p class="stopped">{escape(arms)} stopped: {escape(why)}</p>' for arms, why in stopped(runs))
     return (
         f'<details data-session="{number}"{" open" * is_open}>'
         f'<summary><b>{escape(session_title(runs[0]))}</b> <span class="soft">{escape(words)}</span></summary>'
-        f"{_table(row((run.result,)) for run in runs)}{stopped}"
+        f"{_table(row((run.result,)) for run in runs)}{ended}"
         '<div class="plots"></div><div class="plots small"></div></details>'
     )
 

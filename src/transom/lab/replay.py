@@ -8,6 +8,7 @@ from time import perf_counter
 
 import msgspec
 
+from transom.core.budget import Limits, limits
 from transom.core.costrule import tariff_of
 from transom.core.economics import regret
 from transom.core.policy import Policy
@@ -19,10 +20,13 @@ from transom.lab.regret import Yardstick, measuring, spent, yardstick
 from transom.lab.script import Script, script_of
 from transom.ports import Log
 
-__all__ = ["Progress", "Replayed", "replay_script", "replay_session"]
+__all__ = ["Progress", "Replayed", "enough", "replay_script", "replay_session"]
 
 Progress = Callable[[str, int, int], None]
 """Called with (arm, steps done, steps in all)."""
+
+_TRIES = 12
+"""Limits that are tried for arms that were refused, each an eighth larger than the one before: four times the first."""
 
 _EVERY = 64
 """Steps between two calls of `Progress`: often enough for an eye, too rare to cost."""
@@ -70,19 +74,24 @@ def replay_script(
     """Replay a session that was read already, by a caller whose limit or price depends on what is in it."""
     setting = replace(setting, tariff=tariff_of(price), measures_seeds=True)
 
-    def driven(policy: Policy) -> Arm:
+    def driven(policy: Policy, bounds: Limits = setting.bounds) -> Arm:
         arm = Arm(policy=policy)
-        for number, arm in enumerate(drive(script, policy, setting, scratch())):  # noqa: B007 - the last one
+        under = replace(setting, bounds=bounds)
+        for number, arm in enumerate(drive(script, policy, under, scratch())):  # noqa: B007 - the last one
             if progress and number % _EVERY == 0:
                 progress(policy.name, number, script.steps)
         return arm
 
-    runs, arms = [], []
+    arms, seconds = [], []
     for policy in policies:
         started = perf_counter()
         arms.append(driven(policy))
-        seconds = perf_counter() - started
-        runs.append(run_of(script, arms[-1], price, context_limit=setting.bounds.context_limit, seconds=seconds))
+        seconds.append(perf_counter() - started)
+    _advise([arm for arm in arms if arm.refused], driven)
+    limit = setting.bounds.context_limit
+    runs = [
+        run_of(script, arm, price, context_limit=limit, seconds=took) for arm, took in zip(arms, seconds, strict=True)
+    ]
     shown = {arm.policy.admits_below: arm for arm in arms if arm.seeds}
     yardsticks = {
         above: yardstick(script, shown.get(above) or driven(measuring(above)), price, setting.bounds.hard)
@@ -90,6 +99,26 @@ def replay_script(
     }
     measured = (_measured(run, arm, yardsticks[0], price) for run, arm in zip(runs, arms, strict=True))
     return Replayed(script=script, price=price, runs=tuple(measured), arms=tuple(arms), yardsticks=yardsticks)
+
+
+def _advise(refused: Sequence[Arm], driven: Callable[[Policy, Limits], Arm]) -> None:
+    """Say a context limit under which all refused arms get to the session's end: they were driven under it."""
+    needs = max((arm.needs for arm in refused), default=0)
+    limit = enough(needs, lambda bounds: [driven(arm.policy, bounds) for arm in refused]) if needs else 0
+    for arm in refused if limit else ():
+        arm.refused += f"; raise --context-limit to at least {limit:,}: that is enough to its end"
+
+
+def enough(needs: int, driven: Callable[[Limits], Sequence[Arm]]) -> int:
+    """A context limit under which none of the arms that `driven` drives is refused, from `needs` on; 0 if none was
+    found."""
+    limit = needs
+    for _ in range(_TRIES):
+        short = [arm.needs for arm in driven(limits(limit)) if arm.refused]
+        if not short:
+            return limit
+        limit = max(*short, limit + limit // 8)
+    return 0
 
 
 def _measured(run: Run, arm: Arm, by: Yardstick, price: Price) -> Run:

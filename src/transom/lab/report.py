@@ -29,6 +29,7 @@ __all__ = [
     "session_title",
     "sessions",
     "show",
+    "stopped",
     "to_json",
     "tokens",
     "total_rows",
@@ -67,11 +68,8 @@ def show(replay: Replay, console: Console) -> None:
         about = f"{printable(first.format)} · {printable(first.model) or 'model unknown'} · {counts}"
         console.print(Text(about, style="dim"))
         show_table(console, COLUMNS, [row((run.result,)) for run in runs])
-        for run in runs:
-            if run.result.refused:
-                console.print(
-                    Text(f"{printable(run.result.arm)} stopped: {printable(run.result.refused)}", style="yellow")
-                )
+        for arms, why in stopped(runs):
+            console.print(Text(f"{arms} stopped: {why}", style="yellow"))
         console.print()
     if len(groups) > 1:
         console.print(Text(f"All {len(groups)} sessions", style="bold"))
@@ -88,6 +86,15 @@ def sessions(runs: Iterable[Run]) -> list[list[Run]]:
         order.setdefault(run.result.session, len(order))
     ordered = sorted(runs, key=lambda run: order[run.result.session])
     return [list(group) for _, group in groupby(ordered, key=lambda run: run.result.session)]
+
+
+def stopped(runs: Iterable[Run]) -> list[tuple[str, str]]:
+    """(arms, why) for those that did not get to the end; what several say is said once."""
+    found: dict[str, list[str]] = {}
+    for run in runs:
+        if run.result.refused:
+            found.setdefault(printable(run.result.refused), []).append(printable(run.result.arm))
+    return [(", ".join(arms), why) for why, arms in found.items()]
 
 
 def session_title(run: Run) -> str:
