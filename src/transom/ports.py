@@ -96,9 +96,10 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delta:
-    """A piece of an answer as it streams, for a person's eye only."""
+    """A piece of an answer as it streams, for a person's eye only. `notice` is no part of it: what the adapter does
+    about passing trouble, and when."""
 
-    kind: Literal["text", "thought", "call"]
+    kind: Literal["text", "thought", "call", "notice"]
     text: str
 
 

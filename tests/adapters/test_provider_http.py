@@ -107,16 +107,29 @@ def test_half_a_stream_is_asked_for_again_and_never_handed_out(name: str, end: f
 
 def test_what_was_shown_of_a_broken_answer_is_called_void() -> None:
     with Loopback(Canned(body=CHAT[:120], is_cut=True), Canned(body=CHAT)) as server:
-        shown = [one.text for one in provider(server).send(ask()) if isinstance(one, Delta)]
-    assert [text.strip() for text in shown] == ["hel", "[the answer broke off; asking again]", "hel", "lo"]
+        shown = [one for one in provider(server).send(ask()) if isinstance(one, Delta)]
+    said = [one.text.strip() for one in shown if one.kind != "notice"]
+    assert said == ["hel", "[the answer broke off; asking again]", "hel", "lo"]
 
 
 def test_nothing_is_asked_again_after_the_last_try() -> None:
-    shown: list[str] = []
+    shown: list[Delta] = []
     with Loopback(Canned(body=CHAT[:120], is_cut=True)) as server, pytest.raises(Unavailable):
-        shown.extend(one.text for one in provider(server).send(ask()) if isinstance(one, Delta))
+        shown.extend(one for one in provider(server).send(ask()) if isinstance(one, Delta))
     assert len(server.asked) == 6
-    assert sum("asking again" in text for text in shown) == 5
+    for kind in ("notice", "text"):
+        assert sum(one.kind == kind and "asking again" in one.text for one in shown) == 5
+
+
+def test_each_new_try_is_told_with_its_reason_and_its_moment() -> None:
+    shown: list[Delta] = []
+    with Loopback(OVERLOADED) as server, pytest.raises(Unavailable):
+        shown.extend(one for one in provider(server).send(ask()) if isinstance(one, Delta))
+    assert {one.kind for one in shown} == {"notice"}
+    assert len(shown) == 5
+    assert shown[0].text.endswith("Overloaded; asking again in 0.5 s (try 2 of 6)")
+    assert server.base_url in shown[0].text
+    assert shown[4].text.endswith("asking again in 8.0 s (try 6 of 6)")
 
 
 def test_a_server_on_this_machine_is_not_asked_through_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,7 +104,8 @@ def test_windows_handoffs_and_demotions_are_said_as_they_come(run: Run, place: P
         (("--model", "nobody-knows-7b"), "say --provider too"),
         (("--provider", "ollama", "--model", "nobody-knows-7b"), "say --context-limit"),
         (("--provider", "ollama"), "say which model with --model"),
-        (("--provider", "nobody", "--model", "x"), "is no provider"),
+        (("--provider", "nobody", "--model", "x"), "compatible-anthropic; or scripted, recorded, local. A server"),
+        (("--provider", "recorded", "--model", "nobody"), "no session is called 'nobody'"),
         (("--provider", "compatible", "--model", "x", "--context-limit", "8k"), "base URL"),
         (("--provider", "scripted"), "--script FILE"),
         (("--provider", "scripted", "--script", "none.toml"), "none.toml: cannot be read"),
@@ -167,8 +168,9 @@ def test_a_recorded_session_is_played_again_by_name(run: Run, place: Path) -> No
     path = script_file(place, LOOK, {"say": "Done."})
     first = run("run", "Look.", "--script", path, *BASE, "--json")
     name = json.loads(first.out.splitlines()[-1])["session_id"]
-    again = run("run", "Look.", "--provider", "recorded", "--model", name, *BASE)
-    assert (again.code, again.out) == (0, "Done.\n"), again.err
+    for called in (name, name[:8], "latest"):
+        again = run("run", "Look.", "--provider", "recorded", "--model", called, *BASE)
+        assert (again.code, again.out) == (0, "Done.\n"), again.err
 
 
 def test_a_model_behind_an_api_is_streamed_priced_and_counted(run: Run, place: Path) -> None:
@@ -195,6 +197,18 @@ def test_a_model_behind_an_api_is_streamed_priced_and_counted(run: Run, place: P
         )
     assert (done.code, done.out) == (0, "Hello.\n"), done.err
     assert re.search(r"1,010 of \d[\d,]+ \(reported\) · 50% cached · \$0\.000\d", done.err)
+
+
+def test_a_new_try_after_passing_trouble_is_told_beside_the_answer(run: Run, place: Path) -> None:
+    said = {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {"content": "Hello."}, "finish_reason": "stop"}]}
+    busy = Canned(status=503, body=b"busy", media_type="text/plain", headers={"retry-after-ms": "1"})
+    with Loopback(busy, busy, Canned(body=sse(json.dumps(said), "[DONE]"))) as server:
+        model = ("--provider", "compatible", "--base-url", f"{server.base_url}/v1", "--model", "m")
+        done = run("run", "Hi.", *model, "--context-limit", "16k", "--unsandboxed", "--auto")
+    assert (done.code, done.out) == (0, "Hello.\n"), done.err
+    assert done.err.count("asking again in 0.0 s") == 2
+    assert "(try 3 of 6)" in done.err
+    assert server.base_url in done.err
 
 
 def test_a_task_is_piped_in(tmp_path: Path) -> None:

@@ -91,8 +91,9 @@ def known(name: str) -> Known:
     for one in PROVIDERS:
         if one.name == name:
             return one
+    there_are = ", ".join(one.name for one in PROVIDERS)
     raise BadInput(
-        f"{name!r} is no provider; name one of {', '.join(one.name for one in PROVIDERS)}. A server of your own is "
+        f"{name!r} is no provider; name one of {there_are}; or scripted, recorded, local. A server of your own is "
         "`compatible`, with its base URL"
     )
 

@@ -118,6 +118,7 @@ class HttpProvider:
                 raise self._error(outcome.failure, attempt)
             if outcome.has_shown:
                 yield Delta(kind="text", text=_BROKEN_OFF)
+            yield Delta(kind="notice", text=self._notice(outcome.failure, attempt, wait))
             self._patience.sleep(wait)
 
     def _tried(self, body: bytes) -> Generator[Delta, None, Reply | _Setback]:
@@ -185,10 +186,15 @@ class HttpProvider:
         longest = min(self._patience.longest_wait, self._patience.first_wait * (1 << (attempt - 1)))
         return longest * self._patience.share()
 
+    def _notice(self, failure: Failure, attempt: int, wait: float) -> str:
+        again = f"asking again in {wait:.1f} s (try {attempt + 1} of {self._patience.tries})"
+        return f"{self._endpoint.name} at {self._endpoint.base_url}: {self._harmless(failure.message)}; {again}"
+
+    def _harmless(self, words: str) -> str:
+        return words.replace(self._endpoint.key, "***") if self._endpoint.key else words
+
     def _error(self, failure: Failure, attempts: int) -> ProviderError:
-        name, words = self._endpoint.name, failure.message
-        if self._endpoint.key:
-            words = words.replace(self._endpoint.key, "***")
+        name, words = self._endpoint.name, self._harmless(failure.message)
         variable = self._endpoint.key_variable or "no variable"
         match failure.kind:
             case "overflow":

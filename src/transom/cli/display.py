@@ -84,7 +84,10 @@ class Display:
         self._agent = agent
 
     def show(self, piece: Delta) -> None:
-        if self._is_live and piece.kind != "call" and piece.text:
+        if piece.kind == "notice":
+            self._end_line()
+            self._say(f"  {piece.text}", "yellow", is_whole=True)
+        elif self._is_live and piece.kind != "call" and piece.text:
             if self._shown not in ("", piece.kind):
                 self._out.print()
             style = "dim" if piece.kind == "thought" else ""
@@ -114,10 +117,13 @@ class Display:
             case _:
                 pass
 
-    def _reply(self, reply: ModelReplied) -> None:
+    def _end_line(self) -> None:
         if self._shown:
             self._out.print()
             self._shown = ""
+
+    def _reply(self, reply: ModelReplied) -> None:
+        self._end_line()
         if not self._is_live:
             for one in reply.blocks:
                 if isinstance(one, block.Text) and one.text.strip():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from transom import compose
 from transom.cli.asking import approver, is_person_there, next_message
+from transom.cli.naming import find_session
 from transom.cli.settings import KEYS, Settings, settle, user_file
 from transom.cli.terminal import out, printable, printable_lines, say
 from transom.core.block import Text
@@ -45,8 +46,11 @@ def chosen_model(settings: Settings, kept: compose.Store, gone: Tally | None = N
 
     script = settings.text("script")
     name = settings.text("model")
+    provider = settings.text("provider") or _provider_of(name, script)
+    if provider == "recorded" and name:
+        name = find_session(kept.log, name).session_id
     return live.model(
-        settings.text("provider") or _provider_of(name, script),
+        provider,
         name,
         context_limit=settings.tokens(),
         base_url=settings.text("base_url"),
