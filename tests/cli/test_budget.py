@@ -150,3 +150,16 @@ def test_a_long_session_is_thinned_on_the_page(run: Run, tmp_path: Path) -> None
     assert run("budget", ID, "--html", "a.html").code == 0
     paths = re.findall(r'points="([^"]*)"', (tmp_path / "a.html").read_text("utf-8"))
     assert all(len(path.split()) <= 400 for path in paths)
+
+
+def test_latest_is_the_newest_session_in_which_a_model_has_replied(stored: Run, tmp_path: Path) -> None:
+    """A client writes a session's file before its first reply; what weighs replies passes over it."""
+    line = json.loads(claude_lines(0, session="99999999-2222-4333-8444-555555555555")[0])
+    (tmp_path / "new.jsonl").write_text(json.dumps(line | {"timestamp": "2026-09-04T08:00:00.000Z"}) + "\n")
+    stored("replay", tmp_path / "new.jsonl", tmp_path / "s.jsonl", "--arms", "raw", "--quiet")
+    assert "99999999" in stored("show", "latest").out
+    for command in (("budget", "latest"), ("cache", "stats"), ("replay", "--session", "latest", "--arms", "raw")):
+        done = stored(*command)
+        assert done.code == 0, done.err
+        assert f"claude-code:{ID}" in done.out
+    assert "no model has replied in it yet" in stored("budget", "9999").err

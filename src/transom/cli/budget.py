@@ -40,7 +40,7 @@ def budget(
     """Say whether a new window would pay now: what it costs, what it saves a step, and how sure that is."""
     check_target("--html", html)
     with compose.store(store, is_new_allowed=False) as kept:
-        row = find_session(kept.log, session)
+        row = find_session(kept.log, session, is_replied=True)
         found = standing_of(kept, row, price=price, context_limit=context_limit, has_points=html is not None)
     if html:
         write_page(html, found)

@@ -84,7 +84,7 @@ def cache(
 
 def _sessions(kept: compose.Store, files: Sequence[Path], names: Sequence[str], *, every: bool) -> list[str]:
     if not files:
-        return [find_session(kept.log, name).session_id for name in names or [LATEST]]
+        return [find_session(kept.log, name, is_replied=True).session_id for name in names or [LATEST]]
     with bar() as shown:
         return choose(
             kept, compose.counter(), files=files, names=names, latest=False, every=every, shown=shown, is_quiet=True

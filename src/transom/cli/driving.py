@@ -48,7 +48,7 @@ def chosen_model(settings: Settings, kept: compose.Store, gone: Tally | None = N
     name = settings.text("model")
     provider = settings.text("provider") or _provider_of(name, script)
     if provider == "recorded" and name:
-        name = find_session(kept.log, name).session_id
+        name = find_session(kept.log, name, is_replied=True).session_id
     return live.model(
         provider,
         name,

@@ -59,7 +59,7 @@ def handoffs(session: SessionName = "latest", /, *, json: AsJson = False, store:
     and the next.
     """
     with compose.store(store, is_new_allowed=False) as kept:
-        row = find_session(kept.log, session)
+        row = find_session(kept.log, session, is_replied=True)
         found = list(handed_over(kept.log.read(row.session_id)))
     if json:
         out().print(Text(stdlib_json.dumps([_plain(one) for one in found], indent=1)), soft_wrap=True)

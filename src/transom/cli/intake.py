@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from transom import compose
-from transom.cli.naming import find_session
+from transom.cli.naming import find_session, has_reply
 from transom.cli.terminal import Bar, say, when
 from transom.core.event import ModelReplied
 from transom.errors import BadInput
@@ -68,7 +68,7 @@ def choose(
     intake = _Intake(kept=kept, counts=counts, every=every, shown=shown, is_quiet=is_quiet)
     if counts.name == "heuristic":
         intake.say("Tokens are estimated; pip install 'transom[exact]' counts them exactly.")
-    chosen = Chosen(sessions=[find_session(kept.log, name).session_id for name in names])
+    chosen = Chosen(sessions=[find_session(kept.log, name, is_replied=True).session_id for name in names])
     for path in files:
         try:
             found = compose.import_file(path, kept, counts=counts, progress=intake.tell)
@@ -104,7 +104,7 @@ def _newest(intake: _Intake) -> list[str]:
             intake.say(f"passed over: {problem}")
             passed += 1
             continue
-        sessions = [session for session in _worth_it(intake, found) if _replies(intake.kept, session)]
+        sessions = [session for session in _worth_it(intake, found) if has_reply(intake.kept.log, session)]
         if sessions:
             intake.shown.end()
             name = one.opencode_id or str(one.path)
@@ -143,10 +143,6 @@ def _has_own_reply(kept: compose.Store, row: SessionRow) -> bool:
     return any(
         isinstance(event.fact, ModelReplied) for event in kept.log.read(row.session_id, row.head.seq - row.events)
     )
-
-
-def _replies(kept: compose.Store, session_id: str) -> bool:
-    return any(isinstance(event.fact, ModelReplied) for event in kept.log.read(session_id))
 
 
 def _say_imported(intake: _Intake, found: Sequence[compose.Imported]) -> None:

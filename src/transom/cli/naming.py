@@ -1,4 +1,5 @@
-"""What a person calls a session: its id, an unambiguous start of it (with or without the format), or `latest`.
+"""What a person calls a session: its id, an unambiguous start of it (with or without the format), or `latest`: the
+newest that is nobody's fork or child, and, for what weighs replies, that has one.
 
 A fork's or child's id continues the first session's behind `#` or `~`. The start of an id means the first session; with
 the mark, and the start of what stands behind it, the other one.
@@ -10,10 +11,11 @@ import re
 from collections import Counter as Tally
 from collections.abc import Sequence
 
+from transom.core.event import ModelReplied
 from transom.errors import UsageError
 from transom.ports import Log, SessionRow
 
-__all__ = ["LATEST", "find_session", "short_ids"]
+__all__ = ["LATEST", "find_session", "has_reply", "short_ids"]
 
 LATEST = "latest"
 _SHOWN = 8
@@ -21,15 +23,18 @@ _LENGTHS = (8, 13, 18, 23, 36)
 _ID = re.compile(r"(?P<format>[^:#~]*:)?(?P<own>[^#~]*)(?P<mark>[#~]?)(?P<rest>.*)", re.DOTALL)
 
 
-def find_session(log: Log, name: str) -> SessionRow:
-    """The session called `name`. Raises `UsageError` if there is none, or more than one."""
+def find_session(log: Log, name: str, *, is_replied: bool = False) -> SessionRow:
+    """The session called `name`. Raises `UsageError` if there is none, or more than one. `is_replied`: of `latest`, the
+    newest in which a model has replied, if there is one."""
     if not name.strip():
         raise UsageError("a session is named by its id, the start of it, or `latest`; `transom sessions` lists them")
     rows = log.sessions()
     if name == LATEST:
         if not rows:
             raise UsageError("no session is stored yet; `transom replay FILE` imports one")
-        return next((row for row in rows if row.kind == "root"), rows[0])
+        roots = [row for row in rows if row.kind == "root"] or rows
+        replied = (row for row in roots if has_reply(log, row.session_id)) if is_replied else iter(())
+        return next(replied, roots[0])
     found = _matches(rows, name)
     if len(found) == 1:
         return found[0]
@@ -37,6 +42,10 @@ def find_session(log: Log, name: str) -> SessionRow:
         raise UsageError(f"no session is called {name!r}; `transom sessions` lists the {len(rows)} that are stored")
     ids = ", ".join(row.session_id for row in found[:_SHOWN]) + (", …" if len(found) > _SHOWN else "")
     raise UsageError(f"{name!r} is the start of {len(found)} sessions: {ids}; write more of it")
+
+
+def has_reply(log: Log, session_id: str) -> bool:
+    return any(isinstance(event.fact, ModelReplied) for event in log.read(session_id))
 
 
 def short_ids(rows: Sequence[SessionRow]) -> list[str]:

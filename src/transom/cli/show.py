@@ -54,7 +54,7 @@ def show(
     if context_limit and not policy:
         raise UsageError("--context-limit goes with --policy: a recorded window is as it was")
     with compose.store(store, is_new_allowed=False) as kept:
-        row = find_session(kept.log, session)
+        row = find_session(kept.log, session, is_replied=bool(html or policy))
         if at is not None and not 1 <= at <= row.head.seq:
             raise UsageError(f"--at {at}: {row.session_id} has events 1 to {row.head.seq}")
         if html:
