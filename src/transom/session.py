@@ -143,6 +143,10 @@ class Session:
         """Under other limits, or asking another model of the same API: what was rendered stays as it is."""
         self.rules, self._rendering.dialect = rules, rules.dialect
 
+    def show(self, *, shows: bool) -> None:
+        """Whether requests have their messages' bytes. To a caller that has them already they are a burden."""
+        self._rendering.show(shows=shows)
+
     def append(self, *facts: Fact, uuid: str = "", at: int | None = None) -> tuple[Event, ...]:
         """Append `facts` as one and fold them; blocks without a count are counted. `uuid` and `at` are for facts that
         have their own (replies, imports).

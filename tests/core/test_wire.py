@@ -72,6 +72,24 @@ def test_an_edit_before_the_first_request_is_seen_by_a_rendering_that_looked_ear
     assert b"hidden" in rendering.wire(story.session.state).body[0]
 
 
+def test_a_rendering_that_keeps_no_bytes_has_the_same_digests_and_shows_them_when_it_is_asked_to() -> None:
+    story = Story(rules("mask", 8_000))
+    story.user("go")
+    bare = Rendering(DIALECT)
+    bare.show(shows=False)
+    for _ in range(30):
+        wire = story.work("long line of output\n" * 40).wire
+        hidden = bare.wire(story.session.state)
+        whole = Rendering(DIALECT).wire(story.session.state)
+        assert (hidden.rolling, hidden.counts, hidden.ends) == (whole.rolling, whole.counts, whole.ends)
+        assert (hidden.blocks, hidden.replies, hidden.messages) == (whole.blocks, whole.replies, whole.messages)
+        assert not any(hidden.body)
+    assert wire.messages
+    assert story.session.state.window.edits
+    bare.show(shows=True)
+    assert bare.wire(story.session.state).segments() == whole.segments()
+
+
 def test_a_message_looked_at_before_it_was_complete_is_rendered_again() -> None:
     story = Story(rules())
     story.user("one")

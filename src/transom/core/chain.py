@@ -10,7 +10,7 @@ Every store uses these rules, so that a session has the same digests wherever it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -19,7 +19,7 @@ from transom.core.canon import GENESIS, envelope, link
 from transom.core.event import Draft, Event, Fact, SessionOpened, decode_fact, encode_fact
 from transom.errors import SequenceConflict, UsageError
 
-__all__ = ["Placed", "conflict", "kind_of", "opening", "place", "start_of"]
+__all__ = ["Placed", "conflict", "kind_of", "opening", "place", "placing", "start_of"]
 
 _INT64 = 2**63
 _pack = msgspec.msgpack.Encoder().encode
@@ -79,17 +79,25 @@ def start_of(session_id: str, opened: SessionOpened, parent_digest: bytes | None
 
 def place(session_id: str, seq: int, digest: bytes, drafts: Sequence[Draft], *, is_new: bool) -> list[Placed]:
     """Number and link `drafts` behind event `seq`, after which the chain's digest is `digest`."""
+    return list(placing(session_id, seq, digest, drafts, is_new=is_new))
+
+
+def placing(session_id: str, seq: int, digest: bytes, drafts: Sequence[Draft], *, is_new: bool) -> Iterator[Placed]:
+    """`place`, one after the other, for a store that writes each before it takes the next: together they may be
+    millions of bytes. What is refused is refused when its turn comes."""
     _check_name("session_id", session_id)
-    placed: list[Placed] = []
+    is_first = True
     for draft in drafts:
-        if isinstance(draft.fact, SessionOpened) and (placed or not is_new):
+        if isinstance(draft.fact, SessionOpened) and not (is_first and is_new):
             raise UsageError(f"session {session_id}: session_opened can only be the first event")
+        is_first = False
         seq += 1
         payload = _payload(session_id, draft)
         digest = link(digest, envelope(session_id, seq, draft.uuid, draft.at, payload))
-        event = Event(session_id=session_id, seq=seq, uuid=draft.uuid, at=draft.at, fact=draft.fact, digest=digest)
-        placed.append((event, payload))
-    return placed
+        yield (
+            Event(session_id=session_id, seq=seq, uuid=draft.uuid, at=draft.at, fact=draft.fact, digest=digest),
+            payload,
+        )
 
 
 def _payload(session_id: str, draft: Draft) -> bytes:

@@ -107,6 +107,7 @@ class Rendering:
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
+        self._shows = True
         self._shown: tuple[int, Surface] | None = None
         self._head: tuple[Segment, ...] = ()
         self._head_digests: dict[str, str] = {}
@@ -125,6 +126,13 @@ class Rendering:
         self.ends: list[int] = [0]
         self.blocks: list[int] = [0]
         self.replies: list[int] = []
+
+    def show(self, *, shows: bool) -> None:
+        """Whether the bytes of messages are kept. Without them `body` has an empty one for each; all else is the
+        same."""
+        if shows and not self._shows:
+            self._clear(-1)
+        self._shows = shows
 
     def wire(self, state: State, tail_text: str = "") -> Wire:
         """The request for `state` as it stands."""
@@ -180,7 +188,7 @@ class Rendering:
                 self.replies.append(len(self.body))
             self._starts.append(first)
             self._groups.append(group)
-            self.body.append(data)
+            self.body.append(data if self._shows else b"")
             self.rolling.append(self._hasher.digest())
             self.counts.append(total)
             self.ends.append(end)
@@ -189,11 +197,16 @@ class Rendering:
     def _known(self, place: int) -> _Known:
         """The messages from item `place` on. An edited item is another object, and one that a new window keeps is the
         same, so what is found again by its first item and holds equal ones has the same bytes."""
-        shown = zip(self._starts, self._groups, self.body, strict=True)
+        shown = zip(self._starts, self._groups, self.body, strict=True) if self._shows else ()
         return {id(group[0]): (group, data) for first, group, data in shown if first >= place}
 
     def _rewind(self, place: int) -> None:
         """Forget from the message that holds item `place` on. Lists are replaced: earlier wires keep theirs."""
+        if not self._shows:  # what went into the digest is not there to be digested again
+            edits = self._edits
+            self._clear(self._opened)
+            self._edits = edits
+            return
         keep = len(self._starts)
         while keep and self._starts[keep - 1] > place:
             keep -= 1

@@ -275,6 +275,7 @@ class Conversation:
         items = self.session.state.window.items
         if items and self.known.ends and self._is_from_upstream(items[-1]):
             self._append(HostSaid(kind="continue", blocks=(Text(text=_GO_ON),)))
+        self.session.show(shows=not self.is_plain)
         prepared = self.session.request()
         self.missed.update(prepared.verdict.reasons)
         now = surface(self.session.state)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self, TypeAlias
@@ -21,7 +21,7 @@ from transom.adapters.sqlite_log import rows, verify
 from transom.adapters.sqlite_log.index import SearchIndex
 from transom.adapters.sqlite_log.schema import SEQ_MASK, connect, event_id, mended, open_log, refusal, writing
 from transom.adapters.sqlite_log.search import Search
-from transom.core.chain import conflict, kind_of, opening, place, start_of
+from transom.core.chain import Placed, conflict, kind_of, opening, placing, start_of
 from transom.core.event import Draft, Event, Link, SessionOpened
 from transom.errors import LogDamaged, UsageError
 from transom.ports import Blobs, Hit, SessionRow, Verified
@@ -118,12 +118,12 @@ class SqliteLog:
             assert head is not None
             if head.seq != after:
                 raise conflict(session_id, after, head.seq)
-            placed = place(session_id, head.seq, head.digest, drafts, is_new=opened is not None)
-            key = self._write(session_id, head, opened, [self._kept(*item) for item in placed])
-            last = placed[-1][0]
-            self._heads[session_id] = _Head(key, last.seq, last.digest)
+            events: list[Event] = []
+            placed = placing(session_id, head.seq, head.digest, drafts, is_new=opened is not None)
+            key = self._write(session_id, head, opened, self._each_kept(placed, events), is_one=len(drafts) == 1)
+            self._heads[session_id] = _Head(key, events[-1].seq, events[-1].digest)
             self._has_appended = True
-        return tuple(event for event, _ in placed)
+        return tuple(events)
 
     def read(self, session_id: str, after: int = 0, until: int | None = None) -> Iterator[Event]:
         stretches = self._known(session_id)
@@ -189,19 +189,28 @@ class SqliteLog:
         digest = start_of(session_id, opened, rows.digest_at(self._fetch, stretches, opened.parent.seq))
         return stretches[-1].key if opened.kind == "fork" else 0, digest
 
+    def _each_kept(self, placed: Iterable[Placed], events: list[Event]) -> Iterator[_Kept]:
+        """The rows, made one by one as they are written; the events are left in `events`."""
+        for event, payload in placed:
+            events.append(event)
+            yield self._kept(event, payload)
+
     def _kept(self, event: Event, payload: bytes) -> _Kept:
         kind = kind_of(event.fact)
         if len(payload) <= INLINE_LIMIT:
             return event.seq, event.uuid, event.at, kind, event.digest, payload, None
         return event.seq, event.uuid, event.at, kind, event.digest, None, self._blobs.put(payload)
 
-    def _write(self, session_id: str, head: _Head, opened: SessionOpened | None, kept: list[_Kept]) -> int:
+    def _write(
+        self, session_id: str, head: _Head, opened: SessionOpened | None, kept: Iterator[_Kept], *, is_one: bool
+    ) -> int:
         """One transaction; returns the session's key."""
         key = head.key
         try:
-            if opened is None and len(kept) == 1:
+            if opened is None and is_one:
                 # A lone statement is its own transaction, and takes the write lock as BEGIN IMMEDIATE does.
-                self._db.execute(_INSERT, (event_id(key, kept[0][0]), *kept[0][1:]))
+                lone = next(kept)
+                self._db.execute(_INSERT, (event_id(key, lone[0]), *lone[1:]))
                 return key
             with writing(self._db):
                 if opened is not None:
@@ -209,7 +218,7 @@ class SqliteLog:
                     key = (
                         self._db.execute("INSERT INTO session (id, parent, base) VALUES (?, ?, ?)", row).lastrowid or 0
                     )
-                self._db.executemany(_INSERT, [(event_id(key, seq), *row) for seq, *row in kept])
+                self._db.executemany(_INSERT, ((event_id(key, seq), *row) for seq, *row in kept))
         except sqlite3.IntegrityError as error:
             stored = self._stored_head(session_id)
             raise conflict(session_id, head.seq, stored.seq if stored else 0) from error
