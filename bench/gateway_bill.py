@@ -24,6 +24,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -155,7 +156,7 @@ class Model:
         is_main = b'"tools"' in body and bool(listed(fields, "tools"))
         asks = is_main and b'"new_context"' in fields["tools"] and bool(_ASKED.search(messages[-1].decode()))
         forced = b'"new_context"' in fields.get("tool_choice", b"")
-        self.seen.append(_Seen(_segments(_FACES[self.api], fields), is_main and not asks and not forced))
+        self.seen.append(_Seen(_segments(self.api, fields), is_main and not asks and not forced))
         if is_main and not asks and not forced:
             return 200, self._written(self.answer, len(body))
         if self.failure == "deaf":
@@ -188,10 +189,16 @@ class Model:
 _FACES: dict[str, Face] = {"anthropic": AnthropicFace(), "openai_chat": OpenAIChatFace()}
 
 
-def _segments(face: Face, fields: dict[str, bytes]) -> list[bytes]:
+def _segments(api: str, fields: dict[str, bytes]) -> list[bytes]:
     """The prompt in the order in which providers cache it."""
     system = fields.get("system", b"")
-    return [fields.get("tools", b""), system, *(face.canonical(one) for one in items_of(fields["messages"]))]
+    return [fields.get("tools", b""), system, *(_canonical(api, one) for one in items_of(fields["messages"]))]
+
+
+@lru_cache(maxsize=1 << 14)
+def _canonical(api: str, element: bytes) -> bytes:
+    """One object for a message, however often it comes: hundreds of requests are held."""
+    return _FACES[api].canonical(element)
 
 
 def _said(api: str, words: str) -> bytes:
@@ -315,9 +322,8 @@ def _shared(left: Sequence[bytes], right: Sequence[bytes]) -> int:
 
 def _whole(recording: Recording, api: str) -> Bill:
     """The session without a gateway, in a window without end."""
-    face = _FACES[api]
     bodies = (fields_of(_body(api, recording.messages[:place])) for place in recording.steps)
-    return bill([_Seen(_segments(face, fields), True) for fields in bodies])
+    return bill([_Seen(_segments(api, fields), True) for fields in bodies])
 
 
 def _declared(store: Path) -> tuple[int, int]:
