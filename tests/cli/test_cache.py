@@ -10,8 +10,11 @@ import pytest
 
 from transom import compose
 from transom.adapters.provider_anthropic import DIALECT
-from transom.core.event import EpochOpened, HostSaid, Tool, Usage
-from transom.core.wire import Dialect, Rendering
+from transom.cli.parting import parted, show_parted
+from transom.core.event import EpochOpened, HostSaid, Section, Tool, Usage
+from transom.core.pricing import find_price
+from transom.core.state import Head
+from transom.core.wire import Dialect, Rendering, Segment
 from transom.testing.builders import Story, call, rules, text
 
 from .conftest import DATA, Run, claude_lines
@@ -211,6 +214,26 @@ def test_inspect_refuses_a_session_without_a_request_and_says_what_no_text_shows
         story.step()
     assert "first difference: tools:b, byte 0 (0 bytes before" in run("cache", "inspect", "more").out
     assert "(not there)" in run("cache", "inspect", "more").out
+
+
+def test_a_text_that_only_grew_is_shown_to_end_where_the_other_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    def bare(head: Head) -> tuple[Segment, ...]:
+        return tuple(Segment(name=f"system:{one.key}", data=one.text.encode()) for one in head.sections)
+
+    dialect = replace(DIALECT, head=bare)
+    story = Story(rules=rules(dialect=dialect), model="m")
+    for words, reason in (("Be brief.", "initial"), ("Be brief.  Be kind.", "change:system")):
+        story.say(EpochOpened(sections=(Section(key="s", text=words),), reason=reason))  # type: ignore[arg-type]
+        story.user("Go on.")
+        story.step()
+        story.reply(text("Yes."))
+    events = list(story.log.read(story.session.session_id))
+    table = compose.prices()
+    show_parted([parted("s", events, dialect, lambda model: find_price(table, model), None)])
+    said = capsys.readouterr().out
+    assert "first difference: system:s, byte 9 (9 bytes before, 19 after)" in said
+    assert "before Be brief.▶(ends here)" in said
+    assert "after  Be brief.▶  Be kind." in said
 
 
 def test_a_live_session_s_own_verdicts_are_counted_and_drift_in_episodes(run: Run, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from transom.cli.terminal import out, printable
+from transom.cli.terminal import out, printable, printable_lines
 from transom.core.difference import Difference, first_difference
 from transom.core.event import Event
 from transom.core.ledger import Prices, Request, ledger, requests
@@ -21,6 +21,8 @@ __all__ = ["Parted", "excerpt", "parted", "show_parted"]
 _BEFORE, _BEHIND = 60, 100
 """Bytes shown before the first one that differs, and from it on."""
 _HERE = "▶"
+_ENDS, _ABSENT = "(ends here)", "(not there)"
+"""Of the one that is the start of the other, and of one that its request does not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,4 +151,8 @@ def _show_difference(found: Difference) -> None:
     _line(f"first difference: {found.segment}, byte {found.byte:,} ({sizes})", "cyan")
     for name, data in (("before", found.before), ("after ", found.after)):
         shown = excerpt(data, found.byte)
-        _line(f"  {name} {shown or '(not there)'}")
+        said = f"{shown}{_ENDS * (found.byte == len(data))}" if shown else _ABSENT
+        exact = (
+            printable_lines(said).replace("\n", "⏎").replace("\t", "⇥")
+        )  # two spaces for one may be all that differs
+        out().print(Text(f"  {name} {exact}"), soft_wrap=True)
