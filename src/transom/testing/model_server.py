@@ -61,7 +61,8 @@ class ModelServer:
 
     @property
     def bodies(self) -> list[dict[str, Any]]:
-        return [json.loads(body) for _, _, body in self.asked]
+        """Of the requests that have one: whoever waits for a server at this port may have asked by GET."""
+        return [json.loads(body) for _, _, body in self.asked if body]
 
     def __enter__(self) -> Self:
         self._thread.start()
