@@ -87,7 +87,7 @@ def meaning(value: Any) -> Any:
         return value
     found = {name: meaning(one) for name, one in value.items() if name not in _BOOKKEEPING}
     found = {name: one for name, one in found.items() if one not in _EMPTY}
-    if "role" in found or "call_id" in found:
+    if found.keys() & {"role", "call_id", "encrypted_content"}:
         found.pop("id", None)
     if "role" in found:
         found.pop("type", None)

@@ -19,7 +19,7 @@ from transom.core.event import Observed, WindowOpened
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 
 RESUMING = [one for one in CLIENTS if one.goes_on or one.id == "codex-responses"]
-KILLED = [one for one in CLIENTS if one.name not in {"opencode", "pi", "qwen", "mini"} or one.api == "chat"]
+KILLED = [one for one in CLIENTS if one.name not in {"opencode", "qwen", "mini"} or one.api == "chat"]
 every_client = pytest.mark.parametrize("client", CLIENTS, ids=[one.id for one in CLIENTS])
 
 On = Callable[..., Stage]
