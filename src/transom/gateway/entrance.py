@@ -11,6 +11,7 @@ from __future__ import annotations
 import hmac
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import unquote
 
@@ -57,6 +58,7 @@ def entered(target: str, headers: Mapping[str, str], token: str) -> str:
     return path
 
 
+@lru_cache(maxsize=16)
 def _is_here(host: str) -> bool:
     name = _PORT.sub("", host).removeprefix("[").removesuffix("]").lower()
     if not host or name == "localhost" or name.endswith(".localhost"):

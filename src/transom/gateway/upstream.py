@@ -40,7 +40,7 @@ def passed_on(headers: Mapping[str, str] | Iterable[tuple[str, str]], *without: 
     named = ",".join(value for name, value in pairs if name.lower() == "connection")
     dropped = {*_HOP, *without, *(name.strip().lower() for name in named.split(","))}
     return CIMultiDict(
-        (name, value.encode("utf-8", "replace").decode())
+        (name, value if value.isascii() else value.encode("utf-8", "replace").decode())
         for name, value in pairs
         if (small := name.lower()) not in dropped and not small.startswith("x-transom-")
     )
