@@ -25,6 +25,7 @@ from transom.core.budget import Limits
 from transom.core.cache import Pin, Verdict, check, pin_of, restored, sent, starts_with
 from transom.core.canon import plain_text
 from transom.core.costrule import Tariff
+from transom.core.difference import Difference, drifted_at
 from transom.core.event import (
     Draft,
     Event,
@@ -115,6 +116,8 @@ class Session:
         self._rendering = Rendering(rules.dialect)
         self._pin: Pin | None = None
         self._pin_seq = 0
+        self._pinned_wire: Wire | None = None
+        self.parted: Difference | None = None  # of a request that drifted
         self._hands_over = False
         self._tailed: tuple[int, Rules, str, int] | None = None
         self._scale = Scale(rules.counter)
@@ -205,8 +208,9 @@ class Session:
 
         events = self._retried(decide)
         prepared = made[-1]
+        self.parted = drifted_at(prepared.verdict, self._pinned_wire, prepared.wire)
         if prepared.verdict.kind != "drift":
-            self._pin, self._pin_seq = pin_of(prepared.wire), self.state.pin_seq
+            self._pin, self._pin_seq, self._pinned_wire = pin_of(prepared.wire), self.state.pin_seq, prepared.wire
         return prepared, events
 
     # -- a live model
@@ -345,8 +349,7 @@ class Session:
             if not starts_with(wire, pinned):
                 then = project(self.log.read(self.session_id, until=self.state.pin_seq - 1))
                 wire = Rendering(self.rules.dialect).wire(then)
-            self._pin = restored(pinned, wire)
-            self._pin_seq = self.state.pin_seq
+            self._pin, self._pin_seq, self._pinned_wire = restored(pinned, wire), self.state.pin_seq, wire
         return self._pin
 
     def _tail(self) -> tuple[str, int]:

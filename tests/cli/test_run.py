@@ -12,15 +12,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from transom.adapters.provider_anthropic import DIALECT
 from transom.adapters.sandbox import open_sandbox
+from transom.agent.run import Agent
+from transom.agent.tally import Tally
 from transom.cli.display import Display
 from transom.core.block import Text
 from transom.core.event import Event, HostSaid, RequestFailed, WindowRefused
+from transom.core.wire import Rendering
 from transom.errors import UsageError
+from transom.testing.builders import rules
+from transom.testing.live import Live
 from transom.testing.loopback import Canned, Loopback, sse
 
 from .conftest import Run
@@ -372,3 +379,23 @@ def test_what_the_host_says_and_what_fails_is_shown_whole(capsys: pytest.Capture
     assert "no new window (model): it would free nothing" in said
     assert "the request failed (overflow): prompt is too long" in said
     assert "unseen" not in said
+
+
+def test_a_request_that_drifts_is_told_once_with_the_reason_and_the_place(capsys: pytest.CaptureFixture[str]) -> None:
+    """The bytes of its messages change under the kernel's feet for two requests: one alarm."""
+    moved = [b""]
+    dialect = replace(DIALECT, message=lambda group: DIALECT.message(group) + moved[0])
+    look: dict[str, object] = {"call": [{"tool": "read", "arguments": {"path": "a"}}]}
+    live = Live([look, look, look, {"say": "Done."}], given=rules("rollover", 8_000, dialect=dialect))
+    view = Display()
+    world = replace(live.world, told=view.told)
+    view.attach(Agent(live.session, world, Tally()))
+    live.user("Fix it.")
+    first = len(DIALECT.message(live.session.state.window.items))
+    for moved[0] in (b"", b" ", b" ", b""):
+        live.session._rendering = Rendering(dialect)
+        live.session.step(world)
+    told = " ".join(capsys.readouterr().err.split())
+    assert told.count("nothing on record says why") == 1
+    assert f"(drift:message[0], from byte {first} of message[0] on)" in told
+    assert "transom cache inspect s shows both" in told

@@ -22,6 +22,7 @@ from transom.core.event import (
     HostSaid,
     ModelReplied,
     RequestFailed,
+    RequestSent,
     RolloverDeclared,
     SectionChanged,
     ToolReturned,
@@ -77,6 +78,7 @@ class Display:
         self._out = out()
         self._words = self._out if is_one else words()
         self._is_live = sys.stdout.isatty()
+        self._is_adrift = False
         self._shown = ""
         """The kind of what is in the line that was not ended yet."""
 
@@ -112,10 +114,28 @@ class Display:
                 self._say(f"  {headline(changed)}", "magenta")
             case WindowRefused() as refused:
                 self._say(f"no new window ({refused.cause}): it {refused.reason}", "magenta", is_whole=True)
+            case RequestSent() as sent:
+                self._sent(sent)
             case RequestFailed() as failed:
                 self._say(f"the request failed ({failed.kind}): {failed.message}", "red", is_whole=True)
             case _:
                 pass
+
+    def _sent(self, sent: RequestSent) -> None:
+        """Drift is told when it begins, not with every request that it lasts."""
+        was_adrift, self._is_adrift = self._is_adrift, sent.verdict == "drift"
+        if was_adrift or not self._is_adrift:
+            return
+        session = self._agent.session if self._agent else None
+        place = session.parted if session else None
+        where = f", from byte {place.byte:,} of {place.segment} on" if place else ""
+        more = f"; transom cache inspect {session.session_id} shows both" if session else ""
+        self._say(
+            f"cache: the request does not begin as the one before, and nothing on record says why "
+            f"({', '.join(sent.reasons)}{where}); what stands behind it is billed again{more}",
+            "red",
+            is_whole=True,
+        )
 
     def _end_line(self) -> None:
         if self._shown:

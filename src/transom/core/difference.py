@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from transom.core.cache import Verdict
 from transom.core.wire import Wire, common_prefix
 
-__all__ = ["Difference", "first_difference"]
+__all__ = ["Difference", "drifted_at", "first_difference"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,11 @@ def first_difference(before: Wire, after: Wire) -> Difference | None:
     if same == before.messages:
         return None
     return _parted(f"message[{same}]", before.body[same], after.body[same] if same < after.messages else b"")
+
+
+def drifted_at(verdict: Verdict, before: Wire | None, after: Wire) -> Difference | None:
+    """Where a request that drifted leaves the one it had to extend, if that one is at hand."""
+    return first_difference(before, after) if verdict.kind == "drift" and before is not None else None
 
 
 def _named(wire: Wire, name: str) -> bytes:
