@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -39,3 +40,27 @@ def test_an_unknown_benchmark_is_refused_with_the_names_there_are() -> None:
     )
     assert run.returncode == 2
     assert "no benchmark is called speed; there are store, counting, importing, kernel, cache, " in run.stderr
+
+
+def test_of_a_session_behind_the_gateway_every_break_of_the_prefix_is_a_declared_one() -> None:
+    sample = "src/transom/data/sample/fix-retry-after.jsonl.gz"
+    options = ["--limit", "16000", "--steps", "60", "--policy", "rollover"]
+    command = [sys.executable, "-m", "bench.gateway_bill", sample, *options]
+    run = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=True, env={**os.environ, "PATH": ""})
+    (row,) = (line for line in run.stdout.splitlines() if "transom rollover" in line)
+    *_, cost, kept, breaks, declared, _, failed = (cell.strip() for cell in row.strip("│").split("│"))
+    assert int(breaks) == int(declared) > 0
+    assert float(cost) < 0.5
+    assert float(kept) > 0.9
+    assert int(failed) == 0
+
+
+def test_clients_at_once_get_their_own_answers_in_flat_memory() -> None:
+    options = ["--clients", "6", "--minutes", "0.1", "--pause", "0.3"]
+    command = [sys.executable, "-m", "bench.gateway_load", *options]
+    run = subprocess.run(
+        command, cwd=_ROOT, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "200"}
+    )
+    (errors,) = (line for line in run.stdout.splitlines() if "no error" in line)
+    assert "; 0 " in errors, run.stdout
+    assert "none damaged" in run.stdout
