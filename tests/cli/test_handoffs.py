@@ -61,6 +61,12 @@ def test_a_window_without_a_handoff_says_so(run: Run) -> None:
     shown = run("handoffs")
     assert shown.code == 0
     assert "no handoff: " in shown.out or "one window so far" in shown.err
+    assert run("replay", DATA / "claude-code", "--arms", "raw", "--quiet").code in (0, 2)
+    rows = json.loads(run("sessions", "--json").out)
+    told = " ".join(run("handoffs", row["session_id"]).out for row in rows)
+    assert "compacted by the recorded client itself · " in told
+    assert "no handoff: a summary of " in told
+    assert "by code" not in told
     (found,) = handed_over([opened("nothing")])
     assert found.sections == {}
 

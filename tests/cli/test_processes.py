@@ -66,8 +66,7 @@ def test_a_piped_command_is_plain_and_a_closed_pipe_is_no_error(tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout + done.stderr
     shown = subprocess.run(
-        f'"{sys.executable}" -m transom show latest --window | head -1',
-        shell=True,
+        ["bash", "-c", f'set -o pipefail; "{sys.executable}" -m transom show latest --window | head -1'],
         cwd=tmp_path,
         env=environment(tmp_path),
         capture_output=True,
@@ -75,6 +74,7 @@ def test_a_piped_command_is_plain_and_a_closed_pipe_is_no_error(tmp_path: Path) 
         timeout=60,
         check=False,
     )
+    assert shown.returncode == 0
     assert shown.stdout.startswith("the window of claude-code:")
     assert "Traceback" not in shown.stderr
     assert "Exception" not in shown.stderr

@@ -45,7 +45,9 @@ _HELP = (
     "Keeps a long-running agent in a small, clean window; everything that happened stays in a verifiable log.\n\n"
     "Reads the sessions of Claude Code, Codex, opencode, pi, Gemini CLI, Copilot CLI, OpenHands, SWE-agent, "
     "mini-swe-agent, Inspect, Terminal-Bench, and plain OpenAI or Anthropic message lists: files, folders, gz, zst, "
-    "tar, zip."
+    "tar, zip.\n\n"
+    "Exit codes: 0 done; 1 something stored is damaged, a rule said no, or a bound ended a run; 2 the input or the "
+    "call cannot be used; 130 interrupted."
 )
 
 

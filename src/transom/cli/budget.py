@@ -72,12 +72,13 @@ def figures(found: Standing) -> list[tuple[str, str]]:
     low, high = span(weighed.remaining)
     assumed = ", assumed" if found.price.assumed else ""
     looked_up = "; what windows in fact looked up is in it" if known.exposure else ""
+    window = f"{found.prompt:,} tokens of {found.limit:,}, as counted here"
     market = f"reading {paid.r:g}, writing {paid.w:g}, output {paid.k:g} times plain input"
     fresh = f"{found.pinned:,} pinned, {found.seed:,} of a seed, {found.new:,} that have just arrived"
     again = f"calls use {found.reuse.rate:.1f} earlier handles a step"
     return [
         ("prices", f"{found.price.name}, {found.price.date}{assumed}: {market} at ${paid.usd_per_million:g} a million"),
-        ("window", f"{found.prompt:,} tokens of {found.limit:,}, generation {found.state.window.generation}"),
+        ("window", f"{window}; generation {found.state.window.generation}"),
         ("a new one", f"{found.prompt - found.gain:,} tokens: {fresh}"),
         ("growth", f"{known.growth_tokens:,.0f} tokens a step, give or take {known.growth_spread:,.0f}"),
         ("re-reads", f"about {weighed.lookups:,.0f} tokens in a new window; {again}{looked_up}"),

@@ -51,6 +51,8 @@ class HandedOver:
     went: list[str] = field(default_factory=list)
     words: int = 0
     kept: int = 0
+    summary: int = 0
+    """Tokens of what a recorded client put in place of its history."""
     state: dict[str, int] = field(default_factory=dict)
 
 
@@ -86,11 +88,12 @@ def handed_over(events: Iterable[Event]) -> Iterator[HandedOver]:
         sections = _sections(opened)
         lines = [line for listed in sections.values() for line in listed]
         is_declared = opened.cause == "model" and declared is not None
+        is_recorded = opened.cause == "recorded"
         yield HandedOver(
             seq=event.seq,
             generation=opened.generation,
             cause=opened.cause,
-            by="model" if is_declared else "code",
+            by="client" if is_recorded else "model" if is_declared else "code",
             tokens_before=opened.tokens_before,
             tokens_after=opened.tokens_after,
             sections=sections,
@@ -99,6 +102,7 @@ def handed_over(events: Iterable[Event]) -> Iterator[HandedOver]:
             went=[line for line in before if line not in lines],
             words=len(words := said & {*opened.kept_head, *opened.kept_tail, *(one.of for one in opened.seed)}),
             kept=len({*opened.kept_head, *opened.kept_tail} - words),
+            summary=sum(each.tokens for one in opened.seed for each in one.blocks) if is_recorded else 0,
             state=_state(opened),
         )
         before, declared = lines, None
@@ -152,16 +156,17 @@ def show_handoffs(found: Iterable[HandedOver]) -> None:
         console.print(Text(" " * indent + printable(text), style=style), soft_wrap=True)
 
     for one in found:
-        sizes = f"{one.tokens_before:,} → {one.tokens_after:,} tokens"
-        how = f"{one.cause}, by code" if one.by == "code" else "declared by the model"
-        line(f"window {one.generation} → {one.generation + 1} · {how} · {sizes} (counted) · event {one.seq}", "bold")
-        if not one.sections:
+        line(f"window {one.generation} → {one.generation + 1} · {_how(one)} · event {one.seq}", "bold")
+        if one.by == "client":
+            text = f"a summary of {counted(one.summary, 'token')}, which show --at {one.seq} has"
+            line(f"  no handoff: {text if one.summary else 'no summary that can be read'}", "dim")
+        elif not one.sections:
             line("  no handoff: what the window shows was carried over as it was", "dim")
         elif not any(one.sections.values()):
             made = "code made it of what the log holds" if one.by == "code" else "the model filled none of its sections"
             line(f"  an empty handoff: {made}; no rule, failure, open task or file is known", "dim")
         if beside := _beside(one):
-            line(f"  carried over by code: {beside}", "dim")
+            line(f"  {'kept' if one.by == 'client' else 'carried over by code'}: {beside}", "dim")
         for title, lines in one.sections.items():
             if lines:
                 line(f"  {title}", "cyan")
@@ -175,6 +180,14 @@ def show_handoffs(found: Iterable[HandedOver]) -> None:
             line(f"  demoted to inference: {demotion.text}", "yellow")
             line(f"    {demotion.source or 'no source'}: {demotion.reason}", "yellow")
         console.print()
+
+
+def _how(one: HandedOver) -> str:
+    if one.by == "client":
+        before = f" · {one.tokens_before:,} tokens before, as it says" if one.tokens_before else ""
+        return f"compacted by the recorded client itself{before}"
+    sizes = f"{one.tokens_before:,} → {one.tokens_after:,} tokens (counted)"
+    return f"declared by the model · {sizes}" if one.by == "model" else f"{one.cause}, by code · {sizes}"
 
 
 def _beside(one: HandedOver) -> str:
@@ -197,6 +210,7 @@ def _plain(one: HandedOver) -> dict[str, object]:
         "demoted": [{"text": each.text, "source": each.source, "reason": each.reason} for each in one.demoted],
         "came": one.came,
         "went": one.went,
+        "summary_tokens": one.summary,
         "words": one.words,
         "kept": one.kept,
         "state": one.state,

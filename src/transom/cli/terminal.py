@@ -29,6 +29,13 @@ _PATIENCE = 0.7
 """Seconds before a bar appears: what is faster needs none."""
 
 
+class _Console(Console):
+    """One that leaves to the command what a reader's leaving means: rich would end the process with 1."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def out() -> Console:
     """Results."""
     return _console(is_error=False)
@@ -42,7 +49,7 @@ def words() -> Console:
 def _console(*, is_error: bool) -> Console:
     stream = sys.stderr if is_error else sys.stdout
     width = None if stream.isatty() or os.environ.get("COLUMNS") else _PIPED_WIDTH
-    return Console(stderr=is_error, markup=False, highlight=False, emoji=False, soft_wrap=False, width=width)
+    return _Console(stderr=is_error, markup=False, highlight=False, emoji=False, soft_wrap=False, width=width)
 
 
 def is_wide(console: Console) -> bool:

@@ -15,7 +15,7 @@ from rich.text import Text
 __all__ = ["Column", "counted", "show_table", "tables"]
 
 _GAP = 3  # rich puts two spaces of padding and one of the box between columns
-_FOLD = 24  # the longest cause and reason with its count, as `reset:checkpoint 1,234`, in one line
+_FOLD = 30  # two reasons of misses with their counts, as `initial 1, reset:checkpoint 14`, in one line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
