@@ -49,15 +49,14 @@ def goes_by_results(model: Any, *, seconds: float = 0.0) -> Progress:
 
 
 def overstates(model: Any, *, step: int, tokens: int) -> None:
-    """Let a running server report so many tokens more, once, for the main loop's request of that step."""
+    """Let a running server report so many tokens more for the requests of that step: several where one of them is
+    answered by a call of the host's."""
     usage = model.usage
-    left = [tokens]
 
     def reported(req: Any) -> tuple[dict[str, int], int]:
         used, best = usage(req)
-        if left and req.tools and model.cursor.get("main", 0) >= step:
-            more = left.pop()
-            used = {**used, "in": used["in"] + more, "total": used["total"] + more}
+        if req.tools and model.cursor.get("main", 0) == step:
+            used = {**used, "in": used["in"] + tokens, "total": used["total"] + tokens}
         return used, best
 
     model.usage = reported

@@ -18,8 +18,7 @@ from transom.core.event import Observed, WindowOpened
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 
-RESUMING = [one for one in CLIENTS if one.goes_on or one.id == "codex-responses"]
-KILLED = [one for one in CLIENTS if one.name not in {"opencode", "qwen", "mini"} or one.api == "chat"]
+RESUMING = [one for one in CLIENTS if one.name != "mini"]
 every_client = pytest.mark.parametrize("client", CLIENTS, ids=[one.id for one in CLIENTS])
 
 On = Callable[..., Stage]
@@ -110,7 +109,7 @@ def test_a_session_is_gone_on_with_by_another_process_behind_another_gateway(cli
     row(client, run, kept, governed(run)[-1])
 
 
-@pytest.mark.parametrize("client", KILLED, ids=[one.id for one in KILLED])
+@every_client
 def test_a_client_comes_to_its_end_though_the_gateway_is_killed_twenty_times(client: Client, on: On, row: Row) -> None:
     run = on(client).killed(client.limit, job.hands_over(), kills=20, seed=7)
     assert run.ended.code == 0, run.ended.output[-3000:]
