@@ -86,6 +86,20 @@ def test_reasons_list_each_miss_with_its_cost(stored: Run) -> None:
     assert miss["usd"] > 0
 
 
+def test_money_by_a_price_that_is_not_the_model_s_own_is_marked(run: Run, tmp_path: Path) -> None:
+    path = recording(tmp_path)
+    path.write_text(path.read_text().replace("claude-opus-4-5", "claude-of-tomorrow"))
+    other = tmp_path / "other.jsonl"
+    other.write_text("\n".join(claude_lines(3, session="22222222-2222-4333-8444-555555555555")))
+    said = run("cache", "stats", path, other).out
+    first, second = (line for line in said.splitlines() if line.startswith("claude-code:"))
+    assert sorted((first.endswith(" *"), second.endswith(" *"))) == [False, True]
+    assert "* No price of its own is known: claude-of-tomorrow by " in said
+    said = run("cache", "reasons", ID).out
+    assert " * more than reading would have" in said
+    assert "* No price of its own is known: claude-of-tomorrow by " in said
+
+
 @pytest.mark.parametrize("width", ["60", "80", ""])
 def test_reasons_and_stats_lose_no_figure_in_a_narrow_terminal_or_a_pipe(
     stored: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, width: str

@@ -29,6 +29,18 @@ from transom.lab.tables import Column, counted, show_table
 
 __all__ = ["cache"]
 
+_STATS = (
+    "read: the share of prompt tokens that the provider reported as read from its cache; expected: by its rules. "
+    "drift: in episodes. billed again: prompt tokens that were sent before and not read; cost: what reading had saved."
+)
+_ACCURACY = (
+    "errors: between expected and reported cached tokens, as shares of the prompt; read less, more: requests in which "
+    "the provider did so by more than 1 %."
+)
+_REASONS = (
+    "prompt, read: tokens as the provider reported them; expected: by its rules; lost: sent before, billed again."
+)
+
 _What = Annotated[
     Literal["stats", "inspect", "reasons"],
     Parameter(
@@ -163,11 +175,12 @@ def _show_stats(accounts: Sequence[Account], names: Mapping[str, str]) -> None:
             f"{bill.drift_episodes}",
             f"{sum(bill.misses.values())}" if one.is_reported else "-",
             f"{again:,}" if one.is_reported else "-",
-            _dollars(bill.misses_usd) if one.is_reported else "-",
+            _dollars(bill.misses_usd) + _mark(one.settled) if one.is_reported else "-",
         )
         rows.append(cells)
     if rows:
         show_table(console, columns, rows)
+        _note(console, _STATS, [miss for one in shown for miss in one.settled])
     if len(shown) < len(accounts):
         left = len(accounts) - len(shown)
         console.print(
@@ -244,6 +257,7 @@ def _show_accuracy(console: Console, accounts: Sequence[Account]) -> None:
             rows.append(cells)
     if rows:
         show_table(console, _columns("expected against reported", "", numbers), rows)
+        console.print(Text(_ACCURACY, style="dim"))
         console.print()
 
 
@@ -313,11 +327,24 @@ def _show_reasons(console: Console, one: Account, found: Sequence[Settled]) -> N
         expected = f"{entry.expected:,}" if entry.expected is not None else "?"
         why = ", ".join(reason for reason, _ in miss.lost)
         numbers = (f"{entry.seq}", f"{entry.usage.prompt:,}", f"{entry.usage.cached:,}", expected, f"{miss.tokens:,}")
-        rows.append((f"{entry.step}", printable(why), *numbers, _dollars(miss.dollars)))
+        rows.append((f"{entry.step}", printable(why), *numbers, _dollars(miss.dollars) + _mark([miss])))
     show_table(
         console,
         _columns("step", "billed again because of", ("event", "prompt", "read", "expected", "lost", "cost")),
         rows,
     )
     dollars = _dollars(sum(miss.dollars for miss in found))
-    console.print(Text(f"Together they cost {dollars} more than reading would have."))
+    console.print(Text(f"Together they cost {dollars}{_mark(found)} more than reading would have."))
+    _note(console, _REASONS, found)
+
+
+def _mark(settled: Sequence[Settled]) -> str:
+    """Behind an amount that is no published price of the model's own."""
+    return " *" * any(one.entry.price.assumed for one in settled)
+
+
+def _note(console: Console, words: str, settled: Sequence[Settled]) -> None:
+    console.print(Text(words, style="dim"))
+    assumed = sorted({f"{one.entry.key} by {one.entry.price.name}" for one in settled if one.entry.price.assumed})
+    if assumed:
+        console.print(Text(f"* No price of its own is known: {printable(', '.join(assumed))}.", style="dim"))
