@@ -102,7 +102,8 @@ def sentences(found: Standing) -> list[str]:
     else:
         why = "it would be no smaller once it is at work" if found.tariff.r else "reading is free"
         said += f" and never pays: {why}."
-    return [said, _rule(found), _verdict(found)]
+    assumed = f"No price of the model's own is known: dollars are by the entry {found.price.name}."
+    return [said, _rule(found), _verdict(found), *([assumed] if found.price.assumed else [])]
 
 
 def _rule(found: Standing) -> str:

@@ -20,7 +20,7 @@ from transom.cli.options import AsJson, StoreFolder
 from transom.cli.parting import Parted, parted, show_parted
 from transom.cli.terminal import bar, out, printable, say
 from transom.core.event import SessionOpened
-from transom.core.losses import Settled
+from transom.core.losses import MISS, Settled
 from transom.core.pricing import PriceTable, find_price
 from transom.core.wire import Dialect
 from transom.errors import UsageError
@@ -32,6 +32,10 @@ __all__ = ["cache"]
 _STATS = (
     "read: the share of prompt tokens that the provider reported as read from its cache; expected: by its rules. "
     "drift: in episodes. billed again: prompt tokens that were sent before and not read; cost: what reading had saved."
+)
+_MISSES = f"misses: requests in which {MISS:,} tokens or more, and a tenth of what could be read, were billed again."
+_CONTRACT = (
+    "contract: whether a request began as the one before (hit), did not for a named reason (miss), or for none (drift)."
 )
 _ACCURACY = (
     "errors: between expected and reported cached tokens, as shares of the prompt; read less, more: requests in which "
@@ -180,7 +184,7 @@ def _show_stats(accounts: Sequence[Account], names: Mapping[str, str]) -> None:
         rows.append(cells)
     if rows:
         show_table(console, columns, rows)
-        _note(console, _STATS, [miss for one in shown for miss in one.settled])
+        _note(console, f"{_STATS} {_MISSES}", [miss for one in shown for miss in one.settled])
     if len(shown) < len(accounts):
         left = len(accounts) - len(shown)
         console.print(
@@ -229,6 +233,7 @@ def _show_one(console: Console, one: Account) -> None:
         console.print(
             Text(f"Reading it instead would have saved {dollars} of the {paid} that prompts and replies cost.")
         )
+    console.print(Text(f"{_CONTRACT}{f' {_MISSES}' if bill.billed_again else ''}", style="dim"))
 
 
 def _costs(settled: Iterable[Settled]) -> dict[str, float]:
