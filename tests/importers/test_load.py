@@ -390,6 +390,12 @@ def test_an_unusable_file_is_a_sentence(store: Store, tmp_path: Path, data: byte
     assert store.log.sessions() == []
 
 
+def test_an_empty_folder_is_said_to_be_empty(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "nothing").mkdir()
+    with pytest.raises(BadInput, match=r"nothing: is empty; name a folder with transcripts in it"):
+        store.load(tmp_path / "nothing")
+
+
 def test_a_folder_without_a_transcript_is_a_sentence(store: Store, tmp_path: Path) -> None:
     (tmp_path / "none").mkdir()
     for number in range(25):

@@ -95,6 +95,8 @@ def load(
 
 
 def _nothing(top: Source, strangers: list[str]) -> str:
+    if top.is_container and not top.members():
+        return f"{top.name}: is empty; name a folder with transcripts in it"
     if top.is_container:
         return f"{top.name}: holds no transcript. {_listed(strangers)}"
     head = top.head(512)
