@@ -5,7 +5,8 @@ what came upstream. `--limit` (may be given again) is the window in tokens, `--s
 
 The model is the recording: it answers each step as it did. Asked for a handoff or a summary it gives one of a fixed
 size, or fails in one of four ways: it says nothing, two words, an error, or (`deaf`) works on as if nobody had asked.
-Quality is not judged here.
+One that fails does not heed a mere reminder either. Of the control, `unasked`, the gateway asks nothing, since the
+client has a tool of that name itself. Quality is not judged here. An error is tried again, as clients do.
 
 Sizes are bytes of the request in canonical form (tools, system text, messages; marks left out). Cost is of input alone
 and relative to the same session sent whole: what an earlier request began with is read at the price of cached input,
@@ -52,12 +53,14 @@ from transom.testing.model_server import APIS
 
 __all__ = ["FAILURES", "Bill", "Recording", "recorded", "replayed"]
 
-FAILURES = ("", "empty", "words", "error", "deaf")
-"""How the model fails to hand over or to sum up; the first is not at all."""
+FAILURES = ("", "unasked", "empty", "words", "error", "deaf")
+"""How the model fails to hand over or to sum up; the first is not at all, of the second it is not asked to."""
+_TRIES = 5
 _PRICE = "claude-sonnet-4.5"
 _HISTORY = (SessionOpened, UserSaid, HostSaid, ModelReplied, ToolReturned)
 _SYSTEM = "You are an agent that edits a repository. Read before you write, and test what you changed. " * 80
-_ASKED = re.compile(r"tokens are left in this window|[Tt]he window is full|This window is full")
+_REMINDED = re.compile(r"tokens are left in this window")
+_DEMANDED = re.compile(r"[Tt]he window is full|This window is full|Last request of this window")
 _SUMMARY = (
     "RULES: none beyond the user's words. STATE: half of the work is done and its tests pass. OPEN: the rest. " * 9
 )
@@ -154,7 +157,9 @@ class Model:
         fields = fields_of(body)
         messages = items_of(fields["messages"])
         is_main = b'"tools"' in body and bool(listed(fields, "tools"))
-        asks = is_main and b'"new_context"' in fields["tools"] and bool(_ASKED.search(messages[-1].decode()))
+        said_last = messages[-1].decode()
+        heard = _DEMANDED.search(said_last) or (not self.failure and _REMINDED.search(said_last))
+        asks = is_main and b'"new_context"' in fields["tools"] and bool(heard)
         forced = b'"new_context"' in fields.get("tool_choice", b"")
         self.seen.append(_Seen(_segments(self.api, fields), is_main and not asks and not forced))
         if is_main and not asks and not forced:
@@ -163,8 +168,8 @@ class Model:
             return 200, self._written(self.answer if is_main else _said(self.api, ""), len(body))
         if self.failure == "error":
             return 500, b'{"type":"error","error":{"type":"api_error","message":"no"}}'
-        words = {"": _SUMMARY, "empty": "", "words": "all good"}[self.failure]
-        handoff = _HANDOFF if not self.failure else {}
+        words = {"empty": "", "words": "all good"}.get(self.failure, _SUMMARY)
+        handoff = _HANDOFF if words == _SUMMARY else {}
         said = _said(self.api, words)
         if is_main and self.failure != "words":
             said = _called(self.api, f"call_{len(self.seen)}", handoff)
@@ -251,26 +256,28 @@ def replayed(recording: Recording, base_url: str, model: Model) -> Iterator[int]
     headers = {"content-type": "application/json", "x-api-key": "k", "authorization": "Bearer k"}
     for place in recording.steps:
         model.answer = recording.messages[place]
-        connection.request("POST", APIS[model.api], _body(model.api, recording.messages[:place]), headers)
-        answer = connection.getresponse()
-        answer.read()
+        body = _body(
+            model.api, recording.messages[:place], ["read", "new_context"] if model.failure == "unasked" else ["read"]
+        )
+        for _ in range(_TRIES):
+            connection.request("POST", APIS[model.api], body, headers)
+            answer = connection.getresponse()
+            answer.read()
+            if answer.status < 500:
+                break
         yield answer.status
     connection.close()
 
 
-def _body(api: str, messages: Sequence[bytes]) -> bytes:
-    history = b",".join(messages)
+def _body(api: str, messages: Sequence[bytes], tools: Sequence[str] = ("read",)) -> bytes:
+    history, system, schema = b",".join(messages), json.dumps(_SYSTEM).encode(), {"type": "object"}
     if api == "anthropic":
-        return b'{"model":"m1","max_tokens":8000,"system":%b,"tools":[%b],"messages":[%b]}' % (
-            json.dumps(_SYSTEM).encode(),
-            b'{"name":"read","description":"Reads a file.","input_schema":{"type":"object"}}',
-            history,
-        )
-    return b'{"model":"m1","messages":[{"role":"system","content":%b},%b],"tools":[%b]}' % (
-        json.dumps(_SYSTEM).encode(),
-        history,
-        b'{"type":"function","function":{"name":"read","description":"Reads a file.","parameters":{"type":"object"}}}',
-    )
+        offered = [{"name": name, "description": "Reads a file.", "input_schema": schema} for name in tools]
+        shown = json.dumps(offered).encode()
+        return b'{"model":"m1","max_tokens":8000,"system":%b,"tools":%b,"messages":[%b]}' % (system, shown, history)
+    functions = [{"name": name, "description": "Reads a file.", "parameters": schema} for name in tools]
+    shown = json.dumps([{"type": "function", "function": one} for one in functions]).encode()
+    return b'{"model":"m1","messages":[{"role":"system","content":%b},%b],"tools":%b}' % (system, history, shown)
 
 
 # -- the bill

@@ -255,6 +255,7 @@ def run(clients: int = 50, minutes: float = 10.0, pause: float = 2.5, seed: int 
         with compose.store(store) as kept:
             damaged = sum(bool(one.problem) for one in kept.log.verify())
             rows = kept.log.sessions()
+            kinds = Counter(row.kind for row in rows)
         return [
             *_figures(tally, everyone, spent, peak),
             Figure(
@@ -263,6 +264,7 @@ def run(clients: int = 50, minutes: float = 10.0, pause: float = 2.5, seed: int 
                 goal="none damaged",
                 value=f"{len(rows):,}, {damaged}",
                 verdict=judge(damaged == 0),
+                detail=f"{sum(one.sessions for one in everyone):,} begun by clients, {kinds['fork']:,} forks",
             ),
         ]
 
