@@ -364,6 +364,16 @@ def test_ctrl_c_once_ends_after_the_step_and_twice_at_once(tmp_path: Path, times
     assert ("is not known" in resumed.stdout) == (times == 2)
 
 
+def test_a_narrow_terminal_folds_the_gauge_and_cuts_no_figure(
+    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    path = script_file(place, LOOK, {"say": "Done."})
+    done = run("run", "Look.", "--script", path, *BASE)
+    gauges = re.findall(r"step \d · window 1 \[[#-]+\]\s+[\d,]+ of [\d,]+\s+\(reported\)\s+·\s+\d+%\s+cached", done.err)
+    assert len(gauges) == 2
+
+
 def test_what_the_host_says_and_what_fails_is_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
     view = Display()
     facts = (

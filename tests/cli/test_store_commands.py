@@ -64,6 +64,12 @@ def test_one_long_id_does_not_lengthen_the_others(stored: Run, tmp_path: Path) -
     assert all(stored("show", name).code == 0 for name in shown)
 
 
+def test_a_list_that_cuts_lines_says_where_they_are_whole(stored: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "--at SEQ" not in stored("show", "latest").out
+    monkeypatch.setenv("COLUMNS", "60")
+    assert "… is a line that has no room; --at SEQ shows an event" in stored("show", "latest").out
+
+
 def test_sessions_as_json_have_the_head_of_the_chain(stored: Run) -> None:
     (row,) = json.loads(stored("sessions", "--json").out)
     assert row["session_id"] == ID

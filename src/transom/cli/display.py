@@ -148,7 +148,7 @@ class Display:
             for one in reply.blocks:
                 if isinstance(one, block.Text) and one.text.strip():
                     self._out.print(Text(printable_lines(one.text)), soft_wrap=True)
-        self._say(self._gauge(reply), "dim")
+        self._say(self._gauge(reply), "dim", is_whole=True)
         for one in reply.blocks:
             if isinstance(one, block.ToolCall):
                 self._say(f"→ {_called(one)}", "cyan")
@@ -182,7 +182,7 @@ class Display:
     def _opened(self, opened: WindowOpened) -> None:
         why = _CAUSES.get(opened.cause, opened.cause)
         sizes = f"{opened.tokens_before:,} → {opened.tokens_after:,} tokens (counted)"
-        self._say(f"── window {opened.generation + 1}: {why}, {sizes} ──", "bold green")
+        self._say(f"── window {opened.generation + 1}: {why}, {sizes} ──", "bold green", is_whole=True)
 
     def _say(self, sentence: str, style: str, *, is_whole: bool = False) -> None:
         """One line; `is_whole`: as many as it needs."""

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import msgspec
 from cyclopts import Parameter
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
@@ -90,11 +91,16 @@ def _show_events(row: SessionRow, events: Iterable[Event], *, every: bool, is_js
     _line(console, " · ".join(printable(one) for one in about if one), style="bold")
     width = len(str(row.head.seq))
     _line(console, f"{'seq':>{width}}  {'time':<14}  {'who':<8}  {'tokens':>7}  what", style="bold")
+    is_cut = False
     for event in shown:
         tokens = tokens_of(event.fact)
         count = f"{tokens:,}" if tokens else ""
         cells = f"{event.seq:>{width}}  {_clock(event.at):<14}  {speaker(event.fact):<8}  {count:>7}"
-        _line(console, f"{cells}  {printable(headline(event.fact))}")
+        said = f"{cells}  {printable(headline(event.fact))}"
+        is_cut = is_cut or cell_len(said) > console.width
+        _line(console, said)
+    if is_cut:
+        _line(console, "… is a line that has no room; --at SEQ shows an event whole", style="dim")
     hidden = row.head.seq - len(shown)
     if hidden:
         _line(console, f"{counted(hidden, 'event')} never put before the model; --all lists them", style="dim")
