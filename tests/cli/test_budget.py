@@ -11,6 +11,7 @@ import pytest
 
 from transom import compose
 from transom.cli.budget import span
+from transom.core.event import Draft, Fact, Observed, SessionOpened
 from transom.testing.builders import Story, rules
 
 from .conftest import Run, claude_lines
@@ -150,6 +151,16 @@ def test_a_long_session_is_thinned_on_the_page(run: Run, tmp_path: Path) -> None
     assert run("budget", ID, "--html", "a.html").code == 0
     paths = re.findall(r'points="([^"]*)"', (tmp_path / "a.html").read_text("utf-8"))
     assert all(len(path.split()) <= 400 for path in paths)
+
+
+def test_latest_is_a_conversation_and_not_what_a_gateway_kept_beside_one(stored: Run, tmp_path: Path) -> None:
+    with compose.store(tmp_path / "store") as kept:
+        facts: list[Fact] = [SessionOpened(format=1, agent="claude-code"), Observed(kind="side_request", raw="{}")]
+        kept.log.append("beside", 0, [Draft(fact=fact, uuid=f"u{at}", at=10**13) for at, fact in enumerate(facts)])
+    assert json.loads(stored("sessions", "--json").out)[0]["session_id"] == "beside"
+    for command in ("show", "budget", "handoffs", "export"):
+        done = stored(command, "latest")
+        assert f"claude-code:{ID}" in done.out + done.err
 
 
 def test_latest_is_the_newest_session_in_which_a_model_has_replied(stored: Run, tmp_path: Path) -> None:

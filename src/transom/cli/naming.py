@@ -1,5 +1,5 @@
 """What a person calls a session: its id, an unambiguous start of it (with or without the format), or `latest`: the
-newest that is nobody's fork or child, and, for what weighs replies, that has one.
+newest conversation that is nobody's fork or child, and, for what weighs replies, that has one.
 
 A fork's or child's id continues the first session's behind `#` or `~`. The start of an id means the first session; with
 the mark, and the start of what stands behind it, the other one.
@@ -11,7 +11,7 @@ import re
 from collections import Counter as Tally
 from collections.abc import Sequence
 
-from transom.core.event import ModelReplied
+from transom.core.event import ModelReplied, UserSaid
 from transom.errors import UsageError
 from transom.ports import Log, SessionRow
 
@@ -33,8 +33,8 @@ def find_session(log: Log, name: str, *, is_replied: bool = False) -> SessionRow
         if not rows:
             raise UsageError("no session is stored yet; `transom replay FILE` imports one")
         roots = [row for row in rows if row.kind == "root"] or rows
-        replied = (row for row in roots if has_reply(log, row.session_id)) if is_replied else iter(())
-        return next(replied, roots[0])
+        wanted = ModelReplied if is_replied else (UserSaid, ModelReplied)
+        return next((row for row in roots if _has(log, row.session_id, wanted)), roots[0])
     found = _matches(rows, name)
     if len(found) == 1:
         return found[0]
@@ -45,7 +45,11 @@ def find_session(log: Log, name: str, *, is_replied: bool = False) -> SessionRow
 
 
 def has_reply(log: Log, session_id: str) -> bool:
-    return any(isinstance(event.fact, ModelReplied) for event in log.read(session_id))
+    return _has(log, session_id, ModelReplied)
+
+
+def _has(log: Log, session_id: str, kinds: type | tuple[type, ...]) -> bool:
+    return any(isinstance(event.fact, kinds) for event in log.read(session_id))
 
 
 def short_ids(rows: Sequence[SessionRow]) -> list[str]:

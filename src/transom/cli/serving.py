@@ -146,7 +146,9 @@ async def _behind(plan: Plan, name: str, command: list[str]) -> int:
         code = await process.wait()
         for row in (await asyncio.to_thread(fetched, root, "")).sessions:
             counts = f"{counted(row.requests, 'request')}, {counted(row.window, 'window')}"
-            left = f"; what they left to each other: transom handoffs {row.session[:8]}" if row.window > 1 else ""
+            where = f" --store {shlex.quote(str(plan.store))}" if plan.store else ""
+            look = f"transom handoffs {row.session[:8]}{where}"
+            left = f"; what they left to each other: {look}" if row.window > 1 else ""
             say(f"gateway: session {row.session}: {counts}{left}")
         return code
     finally:
