@@ -18,6 +18,8 @@ thing, the rule and the next step.
 
 from __future__ import annotations
 
+import re
+
 __all__ = [
     "ArtifactMissing",
     "BadInput",
@@ -39,12 +41,15 @@ __all__ = [
 ]
 
 
+_NUMBER = re.compile(r"\[Errno -?\d+\] ?")
+
+
 def reason_of(problem: BaseException) -> str:
     """What the system or a library says went wrong, without numbers and names of its own: `No such file or
     directory`."""
     inner = getattr(problem, "reason", None)  # urllib wraps what happened
     said = inner if isinstance(inner, OSError) else problem
-    return (said.strerror if isinstance(said, OSError) else None) or str(said)
+    return (said.strerror if isinstance(said, OSError) else None) or _NUMBER.sub("", str(said))
 
 
 class KernelError(Exception):

@@ -272,7 +272,9 @@ def test_a_server_that_is_not_there_is_named_with_its_address() -> None:
     with Loopback() as server:
         address = server.base_url
     absent = compose.provider("ollama", "m", base_url=address, env={}, patience=Patience(sleep=lambda _: None, tries=2))
-    with pytest.raises(Unavailable, match=r"ollama at http://127\.0\.0\.1:\d+: no answer in 2 tries: ConnectError"):
+    with pytest.raises(
+        Unavailable, match=r"ollama at http://127\.0\.0\.1:\d+: no answer in 2 tries: ConnectError: Connection refused"
+    ):
         list(absent.send(ask()))
 
 

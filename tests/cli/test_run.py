@@ -212,6 +212,11 @@ def test_a_new_try_after_passing_trouble_is_told_beside_the_answer(run: Run, pla
     with Loopback(busy, busy, Canned(body=sse(json.dumps(said), "[DONE]"))) as server:
         model = ("--provider", "compatible", "--base-url", f"{server.base_url}/v1", "--model", "m")
         done = run("run", "Hi.", *model, "--context-limit", "16k", "--unsandboxed", "--auto")
+    with Loopback(busy, Canned(body=sse(json.dumps(said), "[DONE]"))) as other:
+        model = (*model[:3], f"{other.base_url}/v1", *model[4:])
+        told = run("run", "Hi.", *model, "--context-limit", "16k", "--unsandboxed", "--auto", "--json")
+    assert all(json.loads(line) for line in told.out.splitlines())
+    assert told.err.count("asking again in 0.0 s") == 1
     assert (done.code, done.out) == (0, "Hello.\n"), done.err
     assert done.err.count("asking again in 0.0 s") == 2
     assert "(try 3 of 6)" in done.err

@@ -25,7 +25,7 @@ import msgspec
 from transom.adapters.provider_api import Api, Reader
 from transom.adapters.provider_errors import Failure, failure_of, is_passing
 from transom.core.wire import Dialect
-from transom.errors import BadInput, Overflow, ProviderError, Unavailable
+from transom.errors import BadInput, Overflow, ProviderError, Unavailable, reason_of
 from transom.ports import Delta, Outgoing, Reply
 
 __all__ = ["Endpoint", "HttpProvider", "Patience"]
@@ -214,7 +214,7 @@ def _cut(trouble: str) -> _Setback:
 
 
 def _trouble(error: httpx2.RequestError) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return f"{type(error).__name__}: {reason_of(error)}" if str(error) else type(error).__name__
 
 
 def _asked(headers: httpx2.Headers, now: Callable[[], float]) -> float | None:

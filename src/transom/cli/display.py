@@ -14,7 +14,7 @@ import msgspec
 from rich.text import Text
 
 from transom.cli.reading import block_words, headline
-from transom.cli.terminal import out, printable, printable_lines, words
+from transom.cli.terminal import out, printable, printable_lines, say, words
 from transom.core import block
 from transom.core.blackboard import call_summary
 from transom.core.event import (
@@ -54,13 +54,14 @@ def event_line(event: Event) -> str:
 
 
 class Silent:
-    """Says nothing while it runs; in JSON, a line an event."""
+    """Says nothing while it runs; in JSON, a line an event, and on stderr what is tried again."""
 
     def __init__(self, *, is_json: bool = False) -> None:
         self._is_json = is_json
 
     def show(self, piece: Delta) -> None:
-        pass
+        if self._is_json and piece.kind == "notice":
+            say(printable(piece.text))
 
     def attach(self, agent: Agent) -> None:
         pass
