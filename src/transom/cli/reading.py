@@ -15,11 +15,14 @@ from transom.core.event import (
     HostSaid,
     ModelReplied,
     Observed,
+    RecallMissed,
     RequestSent,
     SectionChanged,
     SessionOpened,
     SourceRead,
+    ToolDispatched,
     ToolReturned,
+    UserDisposed,
     UserSaid,
     WindowOpened,
     WindowRefused,
@@ -62,7 +65,8 @@ def headline(fact: Fact) -> str:
         case HostSaid() if fact.sections:
             return f"says anew: {', '.join(fact.sections)}"
         case UserSaid() | HostSaid() | ToolReturned():
-            shown = next((line for block in fact.blocks if (line := _first_line(block_words(block)))), "(nothing)")
+            words = [block for block in fact.blocks if not isinstance(block, Opaque)] or fact.blocks
+            shown = next((line for block in words if (line := _first_line(block_words(block)))), "(nothing)")
             return f"error: {shown}" if isinstance(fact, ToolReturned) and fact.is_error else shown
         case SessionOpened():
             return f"session opened: {fact.agent} {fact.agent_version} {fact.model} {fact.workspace}"
@@ -83,6 +87,12 @@ def headline(fact: Fact) -> str:
             return f"{counted(len(fact.targets), 'block')} replaced: {fact.how}"
         case SectionChanged():
             return f"{fact.key} changed: {_one_line(fact.text)}" if fact.text else f"{fact.key}: no longer there"
+        case ToolDispatched():
+            return f"runs {' '.join(fact.call_ids)}"
+        case RecallMissed():
+            return f"nothing found: {_one_line(fact.query)}"
+        case UserDisposed():
+            return f"the user's message in event {fact.seq} is {fact.disposition}"
         case RequestSent():
             return f"request: {fact.verdict} {' '.join(fact.reasons)}"
         case _:
