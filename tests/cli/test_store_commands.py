@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from transom.core.canon import _TAG, GENESIS
+from transom import compose
+from transom.core.block import Text
+from transom.core.canon import _TAG, FORMAT, GENESIS
+from transom.core.event import Draft, SessionOpened, UserSaid
 
 from .conftest import DATA, Run, claude_lines
 
@@ -52,6 +55,15 @@ def test_what_a_narrow_list_of_sessions_leaves_out_is_said(stored: Run, monkeypa
         assert said in " ".join(stored("sessions").out.split())
     monkeypatch.setenv("COLUMNS", "150")
     assert "--json" not in stored("sessions").out
+
+
+def test_sub_agents_behind_the_gateway_are_told_apart_by_what_they_were_asked(run: Run, tmp_path: Path) -> None:
+    with compose.store(tmp_path / "store") as kept:
+        opened = SessionOpened(format=FORMAT, title="agent")
+        said = UserSaid(blocks=(Text(text="Look for the leak."),))
+        drafts = [Draft(fact=fact, uuid=uuid, at=0) for uuid, fact in (("a", opened), ("b", said))]
+        kept.log.append("1", 0, drafts)
+    assert "agent: Look for the leak." in run("sessions").out
 
 
 def test_one_long_id_does_not_lengthen_the_others(stored: Run, tmp_path: Path) -> None:

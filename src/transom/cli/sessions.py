@@ -33,6 +33,9 @@ _ID = len("claude-code:11111111~2")
 
 _DATE = len("2026-11-30")
 
+_AGENT = "agent"
+"""The title of every sub-agent's session behind the gateway."""
+
 _LOOKED_AT = 40
 """Events looked at for the first words of a user, where a session has no title."""
 
@@ -79,8 +82,9 @@ def _show(log: Log, rows: list[SessionRow]) -> None:
 
 
 def _title(log: Log, row: SessionRow) -> str:
-    """The title, else the user's first words."""
-    if row.title:
+    """The title, else the user's first words; both where the title is not its own."""
+    if row.title and row.title != _AGENT:
         return row.title
     first = islice(log.read(row.session_id, row.head.seq - row.events), _LOOKED_AT)
-    return next((headline(event.fact) for event in first if isinstance(event.fact, UserSaid)), "")
+    words = next((headline(event.fact) for event in first if isinstance(event.fact, UserSaid)), "")
+    return ": ".join(part for part in (row.title, words) if part)
