@@ -28,7 +28,7 @@ test: $(VENV)/.dev
 test-slow: $(VENV)/.dev
 	HYPOTHESIS_PROFILE=slow $(BIN)/pytest -m "not clients" --timeout=3600 $(ARGS)
 
-# Real coding agents behind the gateway; their installer is not ours. About 2 GB the first time, then half an hour.
+# Real coding agents behind the gateway; their installer is not ours. About 2 GB the first time, then an hour.
 test-clients: $(VENV)/.dev
 	CLIENTS_DIR="$(CLIENTS_DIR)" bash tests/clients/install.sh
 	CLIENTS_DIR="$(CLIENTS_DIR)" $(BIN)/pytest -m clients tests/clients $(ARGS)
