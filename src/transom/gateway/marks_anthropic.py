@@ -22,6 +22,8 @@ __all__ = ["free_marks", "mark_of", "marked"]
 _CACHED = re.compile(rb'"cache_control"\s*:\s*(\{[^{}]*\})')
 _PLAIN = b'{"type":"ephemeral"}'
 _END = b"}]}"
+_LOOKED_AT = 16
+"""Newest messages in which a client's marks are looked for: they move with what is new."""
 
 
 class _Kind(msgspec.Struct):
@@ -42,7 +44,7 @@ def free_marks(fields: Mapping[str, bytes], lead: Sequence[bytes]) -> int:
 
 def mark_of(elements: Sequence[bytes]) -> bytes:
     """The newest mark in the client's history; the plain one if there is none."""
-    for element in reversed(elements):
+    for element in reversed(elements[-_LOOKED_AT:]):
         for found in reversed(_CACHED.findall(element) if b"cache_control" in element else ()):
             if fields_of(found).get("type") == b'"ephemeral"':
                 return bytes(found)

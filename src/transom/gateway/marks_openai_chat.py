@@ -21,12 +21,16 @@ _NAME = b'"cache_control"'
 _MARK = _NAME + b':{"type":"ephemeral"}'
 _ANY = re.compile(rb',\s*"cache_control"\s*:\s*\{[^{}]*\}|"cache_control"\s*:\s*\{[^{}]*\}\s*,?')
 """In raw JSON; inside a string the quotes would be escaped."""
+_LOOKED_AT = 16
+"""Messages behind the head, and newest ones, in which a client's marks are looked for: they stand in the head and move
+with what is new. A history may have thousands."""
 
 
 def marked(call: Call, messages: Sequence[bytes], marks: Sequence[int] | None) -> list[bytes]:
     """`messages` with marks behind the first so many of them for each of `marks`; None: the first and the last."""
     ours = [_ANY.sub(b"", one) if _NAME in one else one for one in messages]
-    samples = [one for one in call.elements if _NAME in one]
+    near = (*call.elements[: call.lead + _LOOKED_AT], *call.elements[call.lead + _LOOKED_AT :][-_LOOKED_AT:])
+    samples = [one for one in near if _NAME in one]
     if not samples:
         return ours
     left = MARKS - sum(one.count(_NAME) for one in (*call.elements[: call.lead], call.fields.get("tools", b"")))
