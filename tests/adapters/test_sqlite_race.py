@@ -42,6 +42,16 @@ while True:
         log.search(f"{seed} {head}")
 """
 
+# Looks at everything, as `transom sessions` does; says what it sees.
+_VISITOR = """
+import sys
+from pathlib import Path
+from transom import compose
+with compose.store(Path(sys.argv[1])) as kept:
+    kept.log.search("word")
+    print(sum(row.head.seq for row in kept.log.sessions()))
+"""
+
 # Tries for 60 events; a lost race is taken up again from the new head. Says what it won.
 _RACER = """
 import sys
@@ -81,12 +91,21 @@ def begin(folder: Path) -> None:
         log.append("s", 0, [Draft(fact=SessionOpened(format=FORMAT), uuid="0", at=0)])
 
 
-def killed(folder: Path, seed: int, seconds: float) -> list[tuple[int, str]]:
-    """Start a writer, kill it after so long, and return what it had said by then."""
+def visited(folder: Path) -> int:
+    """What another process sees: the seq of all heads together."""
+    done = subprocess.run([sys.executable, "-c", _VISITOR, str(folder)], check=True, capture_output=True, text=True)
+    return int(done.stdout)
+
+
+def killed(folder: Path, seed: int, seconds: float, *, is_visited: bool = False) -> list[tuple[int, str]]:
+    """Start a writer, kill it after so long, and return what it had said by then. `is_visited`: another process looks
+    at the log meanwhile."""
     writer = subprocess.Popen([sys.executable, "-c", _WRITER, str(folder), str(seed)], stdout=subprocess.PIPE)
     assert writer.stdout is not None
     with writer, writer.stdout:
         assert writer.stdout.readline() == b"ready\n"
+        if is_visited:
+            assert visited(folder)
         time.sleep(seconds)
         os.kill(writer.pid, signal.SIGKILL)
         lines = writer.stdout.read().decode().splitlines()
@@ -109,7 +128,7 @@ def survive(folder: Path, kills: int) -> None:
     rng = random.Random(kills)
     digests: dict[int, str] = {}
     for seed in range(1, kills + 1):
-        acknowledged = killed(folder, seed, rng.random() * 0.08)
+        acknowledged = killed(folder, seed, rng.random() * 0.08, is_visited=seed % 5 == 0)
         with log_in(folder) as log:
             digests.update(dict(acknowledged))
             after = acknowledged[0][0] - 3 if acknowledged and kills > 20 else 0
@@ -138,6 +157,23 @@ def test_a_killed_writer_loses_nothing_it_acknowledged_l12(tmp_path: Path) -> No
 @pytest.mark.timeout(1200)
 def test_two_hundred_kills_lose_nothing_acknowledged_l12(tmp_path: Path) -> None:
     survive(tmp_path, 200)
+
+
+def test_who_looks_at_a_log_in_use_takes_nothing_from_it_l12(tmp_path: Path) -> None:
+    """SQLite's locks are the process's own: were the file opened beside it, the visitor would delete a WAL in use."""
+    begin(tmp_path)
+    head = 1
+    with log_in(tmp_path) as one, log_in(tmp_path) as other:
+        for number in range(6):
+            log = (one, other)[number % 2]
+            said = UserSaid(blocks=(Text(text=f"word {number}"),))
+            (event,) = log.append("s", head, [Draft(fact=said, uuid=str(number), at=0)])
+            head = event.seq
+            assert visited(tmp_path) == head
+            assert len({(tmp_path / name).stat().st_ino for name in ("log.db", "log.db-wal", "log.db-shm")}) == 3
+    with log_in(tmp_path) as log:
+        assert [event.seq for event in log.read("s")] == [*range(1, 8)]
+        assert len(log.search("word")) == 6
 
 
 def test_of_two_processes_exactly_one_wins_each_seq(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ goes, with that event's digest, so an index beside another log is noticed and ma
 from __future__ import annotations
 
 import heapq
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -85,7 +86,8 @@ class SearchIndex:
         try:
             db = self._open()
             problems = [row[0] for row in db.execute("PRAGMA integrity_check(1)")]
-            db.execute("INSERT INTO words (words) VALUES ('integrity-check')")
+            if os.access(self.path, os.W_OK):
+                db.execute("INSERT INTO words (words) VALUES ('integrity-check')")
         except sqlite3.Error as error:
             if is_passing(error):
                 return str(refusal(self.path, error))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from transom.core.canon import FORMAT
@@ -32,6 +32,8 @@ __all__ = [
 
 APPLICATION_ID = int.from_bytes(b"TrSm")
 _MAGIC = b"SQLite format 3\0"
+_LEAST = 512
+"""Bytes of SQLite's smallest page (its file format, 1.3): no database is shorter."""
 _PASSING = tuple(f"SQLITE_{name}" for name in ["FULL", "BUSY", "LOCKED", "READONLY", "CANTOPEN", "PERM", "IOERR"])
 _BUSY_SECONDS = 30.0
 """How long a writer waits for another process. An append holds the lock for milliseconds, a big import's batch for a
@@ -116,33 +118,50 @@ def writing(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def connect(path: Path, synchronous: str) -> sqlite3.Connection:
-    """A connection in WAL; the file is made with our modes before SQLite sees it."""
+    """A connection in WAL; the file is made with our modes before SQLite sees it. One that may not be written is read.
+
+    Nobody else in this process may open the file: to close any descriptor of it drops the locks that all connections of
+    the process hold on it (POSIX), and another process then takes their WAL for one that is left over, and deletes it.
+    """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        if not path.exists():
+            with suppress(FileExistsError):  # another process was faster
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except OSError as error:
         raise Unwritable(f"{path}: cannot be opened: {error.strerror}") from error
-    db = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    is_writable = os.access(path, os.W_OK)
+    uri = f"{path.absolute().as_uri()}?{'mode=rw' if is_writable else _read_only(path)}"
+    db = sqlite3.connect(uri, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=True)
     try:
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute(f"PRAGMA synchronous = {synchronous}")
+        if is_writable:
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute(f"PRAGMA synchronous = {synchronous}")
     except sqlite3.Error:
         db.close()
         raise
     return db
 
 
+def _read_only(path: Path) -> str:
+    """Where no writer left a WAL, none can be made either: the file is all there is."""
+    wal = path.with_name(f"{path.name}-wal")
+    return "mode=ro" if wal.exists() else "mode=ro&immutable=1"
+
+
 def open_log(path: Path, synchronous: str) -> sqlite3.Connection:
     """Open or make the log's file; refuse what is no log, a newer log, or a log whose schema is not ours."""
     if path.is_dir():
         raise BadInput(f"{path}: is a folder; name the log's file")
-    if path.exists():
-        with path.open("rb") as file:
-            head = file.read(len(_MAGIC))
-        if head and head != _MAGIC:
-            raise BadInput(f"{path}: is no Transom log (it does not start as an SQLite file does)")
     with mended(path):
-        db = connect(path, synchronous)
+        if path.exists() and 0 < path.stat().st_size < _LEAST:  # SQLite would take it for an empty one
+            raise _no_log(path)
+        try:
+            db = connect(path, synchronous)
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorname != "SQLITE_NOTADB":
+                raise
+            raise _no_log(path) from error
         try:
             if not _is_empty(db) or not _make(db):
                 _recognise(path, db)
@@ -150,6 +169,14 @@ def open_log(path: Path, synchronous: str) -> sqlite3.Connection:
             db.close()
             raise
     return db
+
+
+def _no_log(path: Path) -> KernelError:
+    """What is said of a file that SQLite cannot open; so nobody in this process holds a lock on it."""
+    with path.open("rb") as file:
+        if file.read(len(_MAGIC)) == _MAGIC:
+            return LogDamaged(f"{path}: its beginning is damaged; restore the file from a copy")
+    return BadInput(f"{path}: is no Transom log (it does not start as an SQLite file does)")
 
 
 def _is_empty(db: sqlite3.Connection) -> bool:
