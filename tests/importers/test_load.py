@@ -294,6 +294,31 @@ def test_a_copy_from_between_two_imports_changes_nothing_and_is_the_session(stor
     assert [row.session_id for row in store.log.sessions()] == ["claude-code:s"]
 
 
+def rewritten(text: str) -> str:
+    """The same JSON with other spaces, where it is some."""
+    try:
+        return json.dumps(json.loads(text), indent=None if "\n" not in text.strip() else 7, separators=(" , ", " :  "))
+    except ValueError:
+        return text
+
+
+@pytest.mark.parametrize("name", ["claude-code/session", "codex/before_items", "pi/tree", "opencode/session"])
+def test_a_copy_whose_json_was_written_anew_is_the_same_session(store: Store, tmp_path: Path, name: str) -> None:
+    (source,) = DATA.glob(f"{name}.json*")
+    store.load(source)
+    text = source.read_text("utf-8")
+    whole = text if source.suffix == ".json" else ""
+    copy = tmp_path / source.name
+    copy.write_text(
+        rewritten(whole) if whole else "".join(f"{rewritten(line)}\n" for line in text.splitlines()), "utf-8"
+    )
+    before = {row.session_id: row.events for row in store.log.sessions()}
+    assert {found.appended for found in store.load(copy)} == {0}
+    after = {row.session_id: row.events for row in store.log.sessions()}
+    assert after.keys() == before.keys()
+    assert all(after[name] - before[name] <= 1 for name in after), "what says that it was read"
+
+
 def test_a_copy_of_what_was_rewritten_since_is_the_session_it_was(store: Store, tmp_path: Path) -> None:
     old = written(tmp_path / "old.jsonl", *TALK)
     store.load(old)

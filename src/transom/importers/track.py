@@ -1,7 +1,7 @@
 """One session being imported into the log, which may hold some of it already.
 
 Theory of operation. A source is read from its start each time; what the log has is recognised by uuid and content,
-in order.
+in order; JSON that a copy writes with other spaces, escapes or order of keys is the same content.
 
 1. The log has nothing: every fact is appended.
 2. The longest source read into it is this one's first bytes (`is_extension`): facts it knows are skipped, the others
@@ -22,14 +22,16 @@ Memory: uuids and seqs, for a changed file also marks, and one batch (`importers
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 from typing import Literal
 
 from msgspec.structs import replace
 
-from transom.core.block import Image, Opaque, ToolCall
+from transom.core.block import Block, Image, Opaque, Text, Thought, ToolCall, ToolResultRaw
 from transom.core.event import (
     Draft,
+    EpochOpened,
     Event,
     Fact,
     HostSaid,
@@ -300,7 +302,46 @@ def _is_quarantined(fact: Fact) -> bool:
 
 
 def _mark(fact: Fact) -> bytes:
-    return hashlib.blake2b(encode_fact(bare(fact)), digest_size=8).digest()
+    """By which a fact is known again, however a copy writes its JSON."""
+    fact = bare(fact)
+    match fact:
+        case Observed():
+            fact = replace(fact, raw=_same(fact.raw))
+        case UserSaid() | ModelReplied() | ToolReturned() | HostSaid():
+            fact = replace(fact, blocks=tuple(map(_plain, fact.blocks)))
+        case EpochOpened():
+            fact = replace(fact, tools=tuple(replace(tool, schema=_same(tool.schema)) for tool in fact.tools))
+        case WindowOpened():
+            fact = replace(
+                fact, seed=tuple(replace(seed, blocks=tuple(map(_plain, seed.blocks))) for seed in fact.seed)
+            )
+        case _:
+            pass
+    return hashlib.blake2b(encode_fact(fact), digest_size=8).digest()
+
+
+def _plain(block: Block) -> Block:
+    match block:
+        case ToolCall():
+            return replace(block, arguments=_same(block.arguments))
+        case Opaque():
+            return replace(block, raw=_same(block.raw))
+        case Thought():
+            return replace(block, opaque=_same(block.opaque))
+        case Text() | ToolResultRaw():
+            return replace(block, text=_same(block.text))
+        case _:
+            return block
+
+
+def _same(raw: str) -> str:
+    """JSON in one form: its keys in order, nothing between. Other text as it is."""
+    if not raw.startswith(("{", "[", '"')):
+        return raw
+    try:
+        return json.dumps(json.loads(raw), sort_keys=True, separators=(",", ":"))
+    except (ValueError, RecursionError):
+        return raw
 
 
 def _size(fact: Fact) -> int:
