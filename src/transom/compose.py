@@ -28,7 +28,7 @@ from transom.core.event import SessionOpened
 from transom.core.policy import Policy
 from transom.core.pricing import PriceTable
 from transom.core.wire import Dialect
-from transom.errors import BadInput
+from transom.errors import BadInput, LogDamaged
 from transom.importers.opencode_store import export
 from transom.importers.places import Recent, recent
 from transom.ports import Blobs, Counter, Log
@@ -57,6 +57,7 @@ __all__ = [
     "scratch_log",
     "sent_dialect",
     "store",
+    "verified_export",
 ]
 
 
@@ -246,6 +247,21 @@ def event_lines_of(session_id: str, kept: Store) -> Iterator[bytes]:
     from transom.importers.event_lines import lines
 
     return lines(kept.log, kept.blobs, session_id)
+
+
+def verified_export(path: Path) -> dict[str, int]:
+    """Session -> events of a file that `event_lines_of` wrote, each digest derived again; no store is needed. Raises
+    `LogDamaged` at the first line that does not follow, `BadInput` for a file that is none."""
+    from transom.importers import event_lines
+    from transom.importers.source import open_source
+
+    source = open_source(path)
+    if not event_lines.sniff(source):
+        raise BadInput(f"{path}: does not begin as a file of `transom export` does, so there is nothing to verify")
+    try:
+        return event_lines.verified(source)
+    except BadInput as problem:
+        raise LogDamaged(str(problem)) from problem
 
 
 def recent_sessions(home: Path | None = None) -> Iterator[Recent]:

@@ -258,6 +258,20 @@ def test_a_changed_export_is_named_by_line_and_what_stands_before_it_is_kept(sto
     assert stored("verify", "--store", "second").code == 0
 
 
+def test_an_export_is_verified_as_a_file_and_its_first_bad_line_named(stored: Run, tmp_path: Path) -> None:
+    stored("export", "latest", "-o", "all.jsonl")
+    done = stored("verify", "all.jsonl", "--store", "nowhere")
+    assert (done.code, done.out.startswith("all.jsonl: 27 events, every digest follows")) == (0, True), done
+    text = (tmp_path / "all.jsonl").read_text().splitlines()
+    text[9] = text[9].replace("Retry", "Retri", 1).replace("file_", "fill_", 1)
+    (tmp_path / "bent.jsonl").write_text("\n".join(text))
+    for code, call in ((1, ("verify", "bent.jsonl")), (2, ("replay", "bent.jsonl", "--arms", "raw"))):
+        done = stored(*call)
+        assert done.code == code
+        assert "bent.jsonl: line 10: its digest does not follow" in done.err
+    assert stored("verify", "session.jsonl").code == 2
+
+
 def test_markdown_is_for_people(stored: Run) -> None:
     text = stored("export", "latest", "--format", "md").out
     assert text.startswith("# claude-code:11111111")

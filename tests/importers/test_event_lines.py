@@ -10,7 +10,7 @@ import pytest
 from transom import compose
 from transom.core.block import Image, Text
 from transom.core.event import Draft, Link, SessionOpened, UserSaid
-from transom.errors import BadInput
+from transom.errors import BadInput, LogDamaged
 
 PICTURE = b"\x89PNG not really"
 
@@ -57,7 +57,7 @@ def test_a_child_comes_with_its_parent_and_every_body(tmp_path: Path, lines: lis
             "line 4: its digest does not follow",
         ),
         (lambda lines: [lines[0], lines[2]], "line 2: the body [0-9a-f]+ that it refers to is not there"),
-        (lambda lines: [lines[1], *lines[3:]], "its parent parent has no event 2"),
+        (lambda lines: [lines[1], *lines[3:]], "line 2: event 2 of parent, which it names, is missing"),
         (
             lambda lines: [*lines[:1], lines[1].replace('base64":"', 'base64":"AAAA'), *lines[2:]],
             "line 2: the body is not",
@@ -81,3 +81,31 @@ def test_a_session_of_the_same_name_and_other_events_is_refused(tmp_path: Path, 
         kept.log.append("parent", 0, [Draft(fact=SessionOpened(format=1, title="another"), uuid="z", at=9)])
     with pytest.raises(BadInput, match="event 1 of parent is another one in this store"):
         taken(tmp_path, lines)
+
+
+def test_what_a_store_already_holds_is_derived_again_all_the_same(tmp_path: Path, lines: list[str]) -> None:
+    assert taken(tmp_path, lines) == {"parent": 2, "child": 1}
+    bent = [*lines[:2], lines[2].replace("half", "a half"), lines[3]]
+    with pytest.raises(BadInput, match="line 3: its digest does not follow"):
+        taken(tmp_path, bent)
+
+
+def test_an_export_is_verified_without_a_store(tmp_path: Path, lines: list[str]) -> None:
+    path = tmp_path / "export.jsonl"
+    path.write_text("".join(lines))
+    assert compose.verified_export(path) == {"parent": 2, "child": 1}
+    for bent, said in (
+        ([*lines[:2], lines[2].replace("emoji", "emoj1"), lines[3]], "line 3: its digest does not follow"),
+        ([*lines[:2], lines[2].replace('"seq":2', '"seq":3'), lines[3]], "line 3: its digest does not follow"),
+        ([*lines[:2], lines[2].replace('{"blocks"', '{"new":1,"blocks"'), lines[3]], "line 3: its digest"),
+        ([lines[0], *lines[2:]], "line 2: the body"),
+        (lines[1:], "line 2: the events of parent before this one are missing"),
+        ([lines[0], lines[1], lines[3]], "line 3: event 2 of parent, which it names, is missing"),
+        ([*lines[:3], lines[3][:-30]], "line 4"),
+    ):
+        path.write_text("".join(bent))
+        with pytest.raises(LogDamaged, match=said):
+            compose.verified_export(path)
+    path.write_text("another text")
+    with pytest.raises(BadInput, match="does not begin as a file of `transom export` does"):
+        compose.verified_export(path)
