@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import httpx2
@@ -286,6 +287,33 @@ def test_an_overflow_is_met_with_a_new_window_and_the_client_never_hears_of_it(
         client.say("Read it all.")
         finished(client)
     assert "overflow" in {one.cause for one in facts(plan, WindowOpened)}
+
+
+class Unwilling(ModelServer):
+    """Fails whenever a handoff is demanded."""
+
+    def _answer(self, handler: BaseHTTPRequestHandler, body: bytes) -> None:
+        if b"indow is full" in body or b"Last request of this window" in body:
+            self._give(handler, 500, b"oops")
+        else:
+            super()._answer(handler, body)
+
+
+def test_a_provider_that_fails_twice_where_a_handoff_is_demanded_is_not_asked_for_one_again(
+    api: str, plan: Plan, serve: Callable[..., str]
+) -> None:
+    reader, failed = Reader(30, hands_over=False), 0
+    with Unwilling(reader) as model:
+        client = Client(api, serve(model), reader.run)
+        client.say("Read it all.")
+        while reader.done < reader.steps:
+            try:
+                client.step()
+            except Refused as refused:
+                failed += refused.status == 500
+    causes = [one.cause for one in facts(plan, WindowOpened)]
+    assert set(causes) == {"hard-limit"}
+    assert failed == len(causes) >= 2
 
 
 @pytest.mark.parametrize(

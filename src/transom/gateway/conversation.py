@@ -105,6 +105,8 @@ class Conversation:
     known: Known = field(init=False)
     asked: Call | None = None
     """The last request, without its bytes."""
+    is_unheard: bool = False
+    """The last request asked for a handoff, and nobody answered."""
 
     def __post_init__(self) -> None:
         self.known = Known(self.face)
@@ -293,6 +295,7 @@ class Conversation:
         return Ready(body=body, prepared=prepared, now=now, hosted=hosted, is_plain=self.is_plain)
 
     def failed(self, kind: Literal["overflow", "unavailable", "invalid"], message: str) -> None:
+        self.is_unheard = kind == "unavailable" and surface(self.session.state).allowed is not None
         self._append(RequestFailed(kind=kind, message=plain_text(message)))
 
     # -- what comes back
@@ -310,6 +313,7 @@ class Conversation:
         self._append(*facts)
         if reply is None:
             return
+        self.is_unheard = False
         if reply.usage is not None:
             self.used.append(reply.usage)
         if ready.wants_more(reply):

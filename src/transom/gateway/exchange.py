@@ -175,10 +175,13 @@ class Exchange:
         return found or _NO_ANSWER
 
     async def _recovers(self, failure: Failure) -> bool:
-        """Note why there is no answer; whether a smaller request is worth sending, once."""
-        await self._note(_kind(failure), failure.message)
-        is_narrowed = failure.kind == "invalid" and self.turn.ready.now.allowed is not None
-        if self._is_retried or not (failure.kind == "overflow" or is_narrowed):
+        """Note why there is no answer; whether a smaller request is worth sending, once. A provider that twice gives
+        none where only a handoff is accepted is not asked for one again: something of that request may be the cause."""
+        kind, is_narrowed = _kind(failure), self.turn.ready.now.allowed is not None
+        if is_narrowed and failure.kind == "unavailable" and self.turn.conversation.is_unheard:
+            kind = "invalid"
+        await self._note(kind, failure.message)
+        if self._is_retried or not (kind == "overflow" or (is_narrowed and kind == "invalid")):
             return False
         self._is_retried = True
         try:
