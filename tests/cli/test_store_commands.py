@@ -216,6 +216,59 @@ def test_a_changed_byte_is_named_and_exits_1(stored: Run, tmp_path: Path) -> Non
     assert stored("verify", "latest").code == 1
 
 
+def _damage(store: Path, seq: int) -> None:
+    """Change a byte of an event in the file itself, as a disk would."""
+    with sqlite3.connect(store / "log.db") as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (payload,) = db.execute("SELECT payload FROM event WHERE id & 0xFFFFFFFFFF = ?", (seq,)).fetchone()
+    db.close()
+    data = bytearray((store / "log.db").read_bytes())
+    data[data.index(payload[:60]) + 40] ^= 1
+    (store / "log.db").write_bytes(data)
+
+
+def test_what_stands_before_a_damaged_byte_comes_out_of_every_reader(stored: Run, tmp_path: Path) -> None:
+    sound = stored("export", "latest").out.splitlines(keepends=True)
+    _damage(tmp_path / "store", 9)
+    named = f"session {ID}, event 9: its digest does not follow from event 8"
+    done = stored("export", "latest")
+    assert (done.code, done.out) == (1, "".join(sound[:8]))
+    assert f"{named}; what was written ends before it" in done.err
+    assert stored("export", "latest", "-o", "good.jsonl").code == 1
+    assert stored("verify", "good.jsonl").out.startswith("good.jsonl: 8 events")
+    done = stored("export", "latest", "--format", "md")
+    assert (done.code, "src/file_2.py" in done.out, named in done.err) == (1, True, True)
+    done = stored("show", "latest")
+    assert (done.code, len(done.out.splitlines()), named in done.err) == (1, 10, True)
+
+
+def test_what_stands_before_a_damaged_page_comes_out_too(stored: Run, tmp_path: Path) -> None:
+    sound = stored("export", "latest").out.splitlines(keepends=True)
+    db = sqlite3.connect(tmp_path / "store" / "log.db")
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    page = db.execute("PRAGMA page_size").fetchone()[0]
+    (payload,) = db.execute("SELECT payload FROM event WHERE id & 0xFFFFFFFFFF = 15").fetchone()
+    db.close()
+    path = tmp_path / "store" / "log.db"
+    data = bytearray(path.read_bytes())
+    start = data.index(payload[:60]) // page * page
+    data[start : start + page] = b"\xff" * page
+    path.write_bytes(data)
+    done = stored("export", "latest")
+    kept = done.out.splitlines(keepends=True)
+    assert (done.code, kept) == (1, sound[: len(kept)])
+    assert 0 < len(kept) < 15
+    assert f"session {ID}, event {len(kept) + 1}: cannot be read" in done.err
+
+
+def test_verify_does_not_advise_itself(stored: Run, tmp_path: Path) -> None:
+    os.truncate(tmp_path / "store" / "log.db", 8192)
+    done = stored("verify")
+    assert done.code == 1
+    assert "malformed; restore the file from a copy" in done.err
+    assert "transom verify" not in done.err
+
+
 def test_export_lines_verify_by_hand_and_come_back_to_the_letter(stored: Run, tmp_path: Path) -> None:
     assert stored("export", "latest", "-o", "all.jsonl").code == 0
     digest = GENESIS

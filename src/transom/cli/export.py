@@ -13,10 +13,11 @@ from transom import compose
 from transom.cli.files import check_target, write
 from transom.cli.naming import find_session
 from transom.cli.options import SessionName, StoreFolder
-from transom.cli.reading import speaker, whole
+from transom.cli.reading import as_far_as_sound, speaker, whole
 from transom.cli.terminal import printable, printable_lines, when
 from transom.core.canon import plain_text
 from transom.core.event import Event, Observed, ToolReturned
+from transom.errors import LogDamaged
 from transom.ports import SessionRow
 
 __all__ = ["export"]
@@ -35,7 +36,8 @@ def export(
     ] = Path("-"),
     store: StoreFolder = None,
 ) -> int:
-    """Write a session: its event lines with their digests, or text for people.
+    """Write a session: its event lines with their digests, or text for people. Of a damaged one, what stands before the
+    damage; then it exits 1.
 
     A line is the event's canonical bytes with `digest` put before them: without that member it is what was digested.
     `transom replay FILE` takes such a file back into any store, to the letter.
@@ -47,7 +49,11 @@ def export(
         pieces = (
             compose.event_lines_of(row.session_id, kept) if is_lines else _markdown(row, kept.log.read(row.session_id))
         )
-        write(output, b"".join(pieces))
+        good, problem = as_far_as_sound(pieces)
+        if good or not problem:
+            write(output, b"".join(good))
+    if problem:
+        raise LogDamaged(f"{problem}; {'what was written ends before it' if good else 'nothing was written'}")
     return 0
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 import msgspec
 
@@ -29,12 +30,26 @@ from transom.core.event import (
     provenance,
 )
 from transom.core.searchable import text_of
+from transom.errors import Damaged
 from transom.lab.tables import counted
 
-__all__ = ["block_kind", "block_words", "headline", "plain_json", "speaker", "tokens_of", "whole"]
+__all__ = ["as_far_as_sound", "block_kind", "block_words", "headline", "plain_json", "speaker", "tokens_of", "whole"]
 
 _ONE_LINE = 400
 """Characters of a line that are looked at for a headline: more than any terminal shows."""
+
+
+T = TypeVar("T")
+
+
+def as_far_as_sound(read: Iterable[T]) -> tuple[list[T], str]:
+    """What can be read of a log, and what is wrong with the place at which it ends; empty if nothing is."""
+    good: list[T] = []
+    try:
+        good.extend(read)
+    except Damaged as problem:
+        return good, str(problem)
+    return good, ""
 
 
 def speaker(fact: Fact) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as stdlib_json
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -19,12 +19,12 @@ from transom.cli.budget import write_page
 from transom.cli.files import check_target
 from transom.cli.naming import find_session
 from transom.cli.options import AsJson, SessionName, StoreFolder
-from transom.cli.reading import headline, plain_json, speaker, tokens_of, whole
+from transom.cli.reading import as_far_as_sound, headline, plain_json, speaker, tokens_of, whole
 from transom.cli.standing import standing_of
 from transom.cli.terminal import out, printable, printable_lines, when
 from transom.cli.windows import Seen, governed, recorded
 from transom.core.event import Event, Observed
-from transom.errors import UsageError
+from transom.errors import LogDamaged, UsageError
 from transom.lab.tables import counted
 from transom.ports import SessionRow
 
@@ -68,7 +68,10 @@ def show(
         elif at is not None:
             _show_event(next(kept.log.read(row.session_id, at - 1, at)), is_json=json)
         else:
-            _show_events(row, kept.log.read(row.session_id), every=every, is_json=json)
+            found, problem = as_far_as_sound(kept.log.read(row.session_id))
+            _show_events(row, found, every=every, is_json=json)
+            if problem:
+                raise LogDamaged(f"{problem}; what is listed ends before it")
     return 0
 
 
@@ -81,7 +84,7 @@ def _plain(event: Event) -> dict[str, object]:
     return plain | {"digest": event.digest.hex()}
 
 
-def _show_events(row: SessionRow, events: Iterable[Event], *, every: bool, is_json: bool) -> None:
+def _show_events(row: SessionRow, events: Sequence[Event], *, every: bool, is_json: bool) -> None:
     shown = [event for event in events if every or not isinstance(event.fact, Observed)]
     if is_json:
         _print_json([_plain(event) for event in shown])
@@ -101,7 +104,7 @@ def _show_events(row: SessionRow, events: Iterable[Event], *, every: bool, is_js
         _line(console, said)
     if is_cut:
         _line(console, "… is a line that has no room; --at SEQ shows an event whole", style="dim")
-    hidden = row.head.seq - len(shown)
+    hidden = len(events) - len(shown)
     if hidden:
         _line(console, f"{counted(hidden, 'event')} never put before the model; --all lists them", style="dim")
 

@@ -83,9 +83,15 @@ def walked(
     """Rows of a stretch with `after < seq <= until`, each found to be dense, linked to the one before (`previous` is
     the digest after event `after`) and of the kind its column says."""
     name, stop = stretch.session_id, min(until, stretch.last)
-    first = event_id(stretch.key, max(after, stretch.base))
+    first, rows = event_id(stretch.key, max(after, stretch.base)), _PAGE
     while True:
-        page = fetch(_ROWS, (first, event_id(stretch.key, stop), _PAGE))
+        try:
+            page = fetch(_ROWS, (first, event_id(stretch.key, stop), rows))
+        except LogDamaged as error:
+            if rows == 1:
+                raise LogDamaged(f"session {name}, event {after + 1}: cannot be read: {error}") from error
+            rows = 1  # what stands before the damage can be read
+            continue
         for seq, uuid, at, kind, digest, inline, artifact in page:
             if seq != after + 1:
                 raise LogDamaged(f"session {name}, event {after + 1}: is missing; the next stored one is {seq}")
@@ -99,7 +105,7 @@ def walked(
                 raise LogDamaged(f"session {name}, event {seq}: its kind column says {kind}, its payload does not")
             after = seq
             yield seq, uuid, at, digest, payload
-        if len(page) < _PAGE:
+        if len(page) < rows:
             return
         first = event_id(stretch.key, after)
 

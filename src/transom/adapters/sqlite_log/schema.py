@@ -102,7 +102,7 @@ def refusal(path: Path, error: sqlite3.Error) -> KernelError:
         return Unwritable(f"{path}: another process has held the log for {_BUSY_SECONDS:.0f} s; stop it or try again")
     if is_passing(error):
         return Unwritable(f"{path}: the file or its disk cannot be used: {error}; nothing was stored")
-    return LogDamaged(f"{path}: {error}; run `transom verify`, and restore the file from a copy")
+    return LogDamaged(f"{path}: {error}; restore the file from a copy")
 
 
 @contextmanager
