@@ -127,3 +127,21 @@ def test_a_request_is_answered_once_wherever_the_gateway_died_in_it(
             assert "Previous context" not in said or "of this window" not in said, "a notice of the window before"
         generations = [one.fact.generation for one in events(store) if isinstance(one.fact, WindowOpened)]
         assert all(one + 1 == other for one, other in pairwise(generations)), generations
+
+
+@pytest.mark.parametrize("api", list(APIS))
+def test_a_client_that_goes_from_one_gateway_to_another_on_the_same_store_has_one_history(
+    api: str, plan: Plan, serve: Callable[..., str]
+) -> None:
+    reader = Reader(0, hands_over=True)
+    with ModelServer(reader) as model:
+        gateways = serve(model), serve(model)
+        client = Client(api, gateways[0], reader.run, headers={"session-id": "one"})
+        client.say("Read it all.")
+        for number in range(12):
+            client.base_url = gateways[number % 2]
+            assert client.step()
+    assert set(client.status) <= {"plain", "governed"}
+    with compose.store(plan.store) as kept:
+        assert [row.kind for row in kept.log.sessions()] == ["root"]
+        assert not [one.problem for one in kept.log.verify() if one.problem]

@@ -35,14 +35,12 @@ from transom.core.event import (
     Link,
     ModelReplied,
     Observed,
-    Replacement,
     RequestFailed,
     RequestSent,
     SessionOpened,
     Tool,
     ToolReturned,
     Usage,
-    UserSaid,
     WindowOpened,
 )
 from transom.core.evidence import Files
@@ -50,7 +48,7 @@ from transom.core.state import Item
 from transom.core.surface import HOST_TOOLS, NEW_CONTEXT, Surface, surface, withheld_refusal
 from transom.gateway.face import Call, Face
 from transom.gateway.known import Answer, Known, Request, answer_fact, request_fact
-from transom.gateway.redaction import NO_RULES, Redactor
+from transom.gateway.redaction import NO_RULES, Redactor, redaction
 from transom.hosting import Desk, refused
 from transom.ports import Blobs, Log, Reply
 from transom.session import Prepared, Rules, Session
@@ -225,7 +223,7 @@ class Conversation:
             seq = before + len(facts) + 1  # of what says that they came: it stands before what they say
             said = self.face.facts(shown, self.blobs) if first >= answered else ()
             if said and shown != list(new[first:end]):
-                said = (*said, _redaction(seq, said))
+                said = (*said, redaction(seq, said))
             ends.extend([seq + len(said)] * (end - first))
             brought = Request(
                 digests=[digest.hex() for digest in digests[first:end]],
@@ -294,9 +292,11 @@ class Conversation:
         hosted = frozenset(tool.name for tool in self.host_tools)
         return Ready(body=body, prepared=prepared, now=now, hosted=hosted, is_plain=self.is_plain)
 
-    def failed(self, kind: Literal["overflow", "unavailable", "invalid"], message: str) -> None:
+    def failed(self, kind: Literal["overflow", "unavailable", "invalid"], message: str, came: bytes = b"") -> None:
+        """Append that a request came to no answer. `came`: what the client had of one by then."""
         self.is_unheard = kind == "unavailable" and surface(self.session.state).allowed is not None
-        self._append(RequestFailed(kind=kind, message=plain_text(message)))
+        cut = [Observed(kind="cut_answer", raw=plain_text(came.decode("utf-8", "backslashreplace")))] if came else []
+        self._append(*cut, RequestFailed(kind=kind, message=plain_text(message)))
 
     # -- what comes back
 
@@ -369,20 +369,6 @@ def _is_ours(fact: Fact) -> bool:
             return fact.by == "host"
         case _:
             return False
-
-
-def _redaction(before: int, said: Sequence[Fact]) -> BlockReplaced:
-    """Names what was replaced in these facts, the first of which gets the seq after `before`."""
-    return BlockReplaced(
-        how="redact",
-        targets=tuple(
-            Replacement(seq=before + place, index=index, block=block)
-            for place, fact in enumerate(said, 1)
-            if isinstance(fact, UserSaid | HostSaid | ToolReturned | ModelReplied)
-            for index, block in enumerate(fact.blocks)
-            if "[redacted " in getattr(block, "text", "") or "[redacted " in getattr(block, "arguments", "")
-        ),
-    )
 
 
 def _runs(face: Face, new: Sequence[bytes], answered: int) -> Iterable[tuple[int, int]]:

@@ -81,12 +81,13 @@ class Exchange:
             return await self._rounds()
         except (ClientLeft, asyncio.CancelledError):
             if self._is_asked:
-                await self._kept(lambda: self.turn.conversation.failed("unavailable", "the client left"))
+                await self._failed("unavailable", "the client left")
             raise
         except (ClientError, TimeoutError) as problem:
-            await self._note("unavailable", f"{type(problem).__name__}: {problem}")
+            await self._failed("unavailable", f"{type(problem).__name__}: {problem}")
             if self._response is None:
                 return unreachable(self.server.metrics, self.face, problem)
+            self.server.metrics.count("upstream_errors", kind="unavailable")
             return await self._broken(f"the upstream broke off: {problem}")
         except Exception as problem:  # noqa: BLE001 - the edge: the client hears of it as of a broken answer
             note(logging.ERROR, "fault", what=place_of(problem))
@@ -114,7 +115,11 @@ class Exchange:
                 await self._note(_kind(found), found.message)
                 return await self._finished(headers)
             self._hear(found)
-            if not turn.ready.wants_more(found) or turn.rounds >= _ROUNDS:
+            if turn.rounds >= _ROUNDS and turn.ready.wants_more(found):
+                server.metrics.count("exhausted")
+                note(logging.WARNING, "only-host-calls", rounds=_ROUNDS, session=turn.conversation.session_id)
+                return await self._finished(headers, found)
+            if not turn.ready.wants_more(found):
                 return await self._finished(headers, found)
             try:
                 await server.run(partial(server.governor.again, turn, found, self._splice.wire))
@@ -195,9 +200,13 @@ class Exchange:
     # -- the log
 
     async def _note(self, kind: Literal["overflow", "unavailable", "invalid"], message: str) -> None:
-        self._is_asked = False
         self.server.metrics.count("upstream_errors", kind=kind)
-        await self._kept(lambda: self.turn.conversation.failed(kind, message))
+        await self._failed(kind, message)
+
+    async def _failed(self, kind: Literal["overflow", "unavailable", "invalid"], message: str) -> None:
+        self._is_asked = False
+        came = b"".join(self._sent)
+        await self._kept(lambda: self.turn.conversation.failed(kind, message, came))
 
     def _hear(self, reply: Reply) -> None:
         self._is_asked = False

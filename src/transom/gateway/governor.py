@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from importlib.metadata import version
 from uuid import UUID, uuid5
 
 import msgspec
@@ -26,7 +25,7 @@ from transom.core.overlay import prompt_tokens
 from transom.core.policy import Policy
 from transom.core.pricing import PriceTable, find_price, usage_cost
 from transom.core.wire import Dialect
-from transom.errors import KernelError, UsageError
+from transom.errors import KernelError, SequenceConflict, UsageError
 from transom.gateway.conversation import Conversation, Ready
 from transom.gateway.face import Call, Face
 from transom.gateway.identity import UNKNOWN, Identity
@@ -122,6 +121,13 @@ class Governor:
         """The conversation that a request continues, with what is new in it, ready for upstream; `release` it. One that
         is busy with another turn is forked, or without `forks` is None. Raises `UsageError` for a model whose window is
         not known, and what deciding raises."""
+        try:
+            return self._begun(face, call, identity, forks=forks)
+        except SequenceConflict:  # another gateway went on with it; the log says how far
+            self._forget(identity.key)
+            return self._begun(face, call, identity, forks=forks)
+
+    def _begun(self, face: Face, call: Call, identity: Identity, *, forks: bool) -> Turn | None:
         rules = self._rules(face, call)
         if call.previous:
             return self._taken(self._continued(call, rules), call)
@@ -278,7 +284,7 @@ class Governor:
         opened = SessionOpened(
             format=FORMAT,
             agent=identity.client or UNKNOWN,
-            agent_version=version("transom"),
+            agent_version=identity.version,
             model=call.model,
             provider=face.name,
             policy=self._policy.name,

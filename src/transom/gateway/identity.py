@@ -37,6 +37,8 @@ class Identity:
     key: str
     client: str
     """As `clients.py` calls it; empty where nothing tells."""
+    version: str
+    """Of the client, if it says so."""
     is_named: bool
     """The client itself names the history."""
 
@@ -63,6 +65,7 @@ _INTRODUCED = (
 _FIRST = 512
 """Bytes of system text that are looked at for it."""
 _AGENT = re.compile(r"(claude-cli|codex|opencode|pi|qwencode|aider)(?![a-z])", re.IGNORECASE)
+_VERSION = re.compile(r"[^/ ]*/(\d[\w.+-]{0,40})")
 _CALLED = {"claude-cli": "claude-code", "qwencode": "qwen-code"}
 _COMPACTING = re.compile(
     r"create a detailed summary of (the|our|this) conversation|CONTEXT CHECKPOINT COMPACTION"
@@ -89,15 +92,17 @@ def identify(face: Face, call: Call, headers: Mapping[str, str]) -> Identity:
     """`headers` with lower-case names."""
     history, client = _named(call, headers)
     client = client or _recognised(call, headers)
+    told = _VERSION.match(headers.get("user-agent", ""))
+    who = {"client": client, "version": told[1] if told and client else ""}
     kind = _kind(face, call, headers, is_named=bool(history))
     if history:
-        return Identity(kind=kind, key=f"{face.name}\n{history}", client=client, is_named=True)
+        return Identity(kind=kind, key=f"{face.name}\n{history}", is_named=True, **who)
     hasher = hashlib.sha256(face.name.encode())
     for element in call.elements[: call.lead + 1]:
         hasher.update(face.canonical(element))
     for name in ("system", "instructions"):
         hasher.update(_unmarked(call.fields.get(name, b"")))
-    return Identity(kind=kind, key=hasher.hexdigest(), client=client, is_named=False)
+    return Identity(kind=kind, key=hasher.hexdigest(), is_named=False, **who)
 
 
 def _named(call: Call, headers: Mapping[str, str]) -> tuple[str, str]:

@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Literal
 
+from transom.errors import Unwritable
+
 __all__ = ["LOG", "Style", "note", "place_of", "write_to"]
 
 Style = Literal["text", "json"]
@@ -31,10 +33,11 @@ def note(level: int, event: str, **fields: str | int) -> None:
 
 
 def place_of(problem: BaseException) -> str:
-    """The kind of an error and where it was raised, without its text."""
+    """The kind of an error and where it was raised, without its text, but for what a disk says of itself."""
     frames = traceback.extract_tb(problem.__traceback__)[-_FRAMES:]
     way = " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(frames))
-    return f"{type(problem).__name__} at {way}" if way else type(problem).__name__
+    kind = f"{type(problem).__name__} ({problem})" if isinstance(problem, Unwritable) else type(problem).__name__
+    return f"{kind} at {way}" if way else kind
 
 
 def write_to(stream: IO[str] = sys.stderr, *, style: Style = "text") -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import TypeAlias
 
 from transom.core.cache import Verdict
 from transom.core.event import Usage
@@ -15,11 +16,18 @@ _HELP = {
     "recovered": "Refused requests that a new window made good",
     "broken": "Answers that could not be ended",
     "left": "Requests whose client left before it had its answer",
+    "exhausted": "Answers ended because the model went on calling nobody but the host",
     "unkept": "Facts that could not be stored",
     "prompt_tokens": "Prompt tokens as upstream reported them, by how they were billed",
     "output_tokens": "Output tokens as upstream reported them",
     "verdicts": "Governed requests, by what became of their cached prefix",
 }
+_Key: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
+"""A metric, with its labels."""
+_BARE: dict[_Key, int] = dict.fromkeys(
+    [(name, ()) for name in ("broken", "exhausted", "left", "output_tokens", "unkept")], 0
+)
+"""Those without labels: they are said to be 0, too."""
 
 
 class Metrics:
@@ -29,7 +37,7 @@ class Metrics:
     """What `text` is."""
 
     def __init__(self) -> None:
-        self._totals: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
+        self._totals: Counter[_Key] = Counter()
 
     def count(self, name: str, amount: int = 1, /, **labels: str) -> None:
         self._totals[name, tuple(sorted(labels.items()))] += amount
@@ -50,12 +58,13 @@ class Metrics:
     def text(self) -> str:
         """The exposition format, version 0.0.4."""
         lines = []
-        for name in sorted({name for name, _ in self._totals}):
+        totals = _BARE | self._totals
+        for name in sorted({name for name, _ in totals}):
             lines.append(f"# HELP transom_{name}_total {_HELP.get(name, name)}")
             lines.append(f"# TYPE transom_{name}_total counter")
             lines.extend(
                 f"transom_{_name(f'{name}_total', labels)} {total}"
-                for (one, labels), total in sorted(self._totals.items())
+                for (one, labels), total in sorted(totals.items())
                 if one == name
             )
         return "\n".join((*lines, ""))

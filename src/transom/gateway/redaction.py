@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from transom.core.event import BlockReplaced, Fact, HostSaid, ModelReplied, Replacement, ToolReturned, UserSaid
 from transom.errors import BadInput, reason_of
 
-__all__ = ["KNOWN", "NO_RULES", "Redactor", "read_rules"]
+__all__ = ["KNOWN", "NO_RULES", "Redactor", "read_rules", "redaction"]
 
 KNOWN = {
     "anthropic-key": r"sk-ant-[A-Za-z0-9_-]{20,}",
@@ -104,3 +106,17 @@ def _compiled(source: str, rules: dict[str, object] | dict[str, str]) -> tuple[t
             raise BadInput(f"{source}: redact.{name}: matches nothing at all, so it would stand everywhere")
         made.append((name, compiled))
     return tuple(made)
+
+
+def redaction(before: int, said: Sequence[Fact]) -> BlockReplaced:
+    """Names what was replaced in these facts, the first of which gets the seq after `before`."""
+    return BlockReplaced(
+        how="redact",
+        targets=tuple(
+            Replacement(seq=before + place, index=index, block=block)
+            for place, fact in enumerate(said, 1)
+            if isinstance(fact, UserSaid | HostSaid | ToolReturned | ModelReplied)
+            for index, block in enumerate(fact.blocks)
+            if "[redacted " in getattr(block, "text", "") or "[redacted " in getattr(block, "arguments", "")
+        ),
+    )
