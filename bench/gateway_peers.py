@@ -61,7 +61,7 @@ _KNOWN = {
         env={"HEADROOM_TELEMETRY": "off", "HOME": "{folder}"},
         ready="/health",
     ),
-    # LiteLLM 1.110.2
+    # LiteLLM 1.108.7
     "litellm": _Peer(
         command="litellm",
         arguments=("--config", "{folder}/litellm.yaml", "--port", "{port}", "--host", "127.0.0.1"),
