@@ -64,10 +64,10 @@ __all__ = [
 class Store:
     """A log and its blobs. Close it, or use it as a context: what was appended is then searchable at once."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, is_reader: bool = False) -> None:
         self.path = path
         self.blobs = DirBlobs(path / "blobs")
-        self.log = SqliteLog(path / "log.db", self.blobs)
+        self.log = SqliteLog(path / "log.db", self.blobs, is_reader=is_reader)
 
     def close(self) -> None:
         self.log.close()
@@ -95,7 +95,7 @@ class Store:
 
 def store(path: Path | None = None, *, is_new_allowed: bool = True) -> Store:
     """Open the store at `path` (None: the default one), or make it. Raises `BadInput` if there is none and none may be
-    made."""
+    made; one that must be there is read on a full disk as well."""
     folder = default_store_path() if path is None else path
     try:
         is_store, is_file = (folder / "log.db").exists(), folder.exists() and not folder.is_dir()
@@ -105,7 +105,7 @@ def store(path: Path | None = None, *, is_new_allowed: bool = True) -> Store:
         raise BadInput(f"{folder}: holds no store; name one that `transom replay --store` has written")
     if is_file:
         raise BadInput(f"{folder}: is a file; a store is a folder")
-    return Store(folder)
+    return Store(folder, is_reader=not is_new_allowed)
 
 
 def default_store_path() -> Path:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import shutil
 import sqlite3
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
@@ -409,19 +412,59 @@ def test_a_damaged_index_is_told_by_verify(tmp_path: Path) -> None:
         assert found(log, "word7") == [9]
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        log._search._index._open().execute("PRAGMA busy_timeout = 10")
-        assert "another process has held" in log.verify()[0].problem
-        other.close()
         assert [row.problem for row in log.verify()] == [""]
+        other.close()
 
 
-def test_an_index_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+def test_verify_writes_nothing_into_the_index(tmp_path: Path) -> None:
     with opened(tmp_path) as log:
         begun(log, "one")
-        (tmp_path / "log.search.db").mkdir()
-        with pytest.raises(Unwritable, match=r"log\.search\.db"):
-            log.search("one")
+    path = tmp_path / "log.search.db"
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA journal_mode = DELETE")
+        db.execute("PRAGMA user_version = 0")
+    db.close()
+    before = path.read_bytes()[100:]
+    with opened(tmp_path) as log:
+        assert [row.problem for row in log.verify()] == [""]
+    assert path.read_bytes()[100:] == before
+
+
+def test_without_an_index_the_events_are_searched(tmp_path: Path) -> None:
+    (tmp_path / "log.search.db").mkdir()
+    with opened(tmp_path) as log:
+        begun(log, "one")
+        assert found(log, "one") == [2]
+        assert found(log, "two") == []
+        assert "log.search.db" in log.verify()[0].problem
         (tmp_path / "log.search.db").rmdir()
+
+
+def test_a_reader_is_served_on_a_full_disk(tmp_path: Path) -> None:
+    """A tmpfs of 1 MB stands for the disk; mounting one takes root."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = shutil.which("mount") and subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], capture_output=True, check=False
+    )
+    if not mounted or mounted.returncode:
+        pytest.skip("mounting a small tmpfs needs root")
+    try:
+        with opened(disk) as log:
+            begun(log, "one")
+        with suppress(OSError), (disk / "fill").open("wb", buffering=0) as file:
+            while file.write(b"x" * 4096):
+                pass
+        with pytest.raises(Unwritable), opened(disk):
+            pass
+        with SqliteLog(disk / "log.db", DirBlobs(disk / "blobs"), is_reader=True) as log:
+            assert [row.problem for row in log.verify()] == [""]
+            assert found(log, "one") == [2]
+            assert [event.seq for event in log.read("s")] == [1, 2]
+            with pytest.raises(Unwritable):
+                log.append("s", 2, drafts(said("two")))
+    finally:
+        subprocess.run(["umount", disk], check=True)
 
 
 # -- writers beside each other

@@ -9,7 +9,6 @@ goes, with that event's digest, so an index beside another log is noticed and ma
 from __future__ import annotations
 
 import heapq
-import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -80,14 +79,18 @@ class SearchIndex:
         return (event_id for _, event_id in heapq.merge(*ranked))
 
     def problem(self) -> str:
-        """What does not hold together in the file, or nothing. An index that was never made is sound."""
+        """What does not hold together in the file, or nothing. Nothing is written for it: an index that was never made,
+        or is of another version, is sound."""
         if not self.path.exists():
             return ""
         try:
-            db = self._open()
-            problems = [row[0] for row in db.execute("PRAGMA integrity_check(1)")]
-            if os.access(self.path, os.W_OK):
-                db.execute("INSERT INTO words (words) VALUES ('integrity-check')")
+            db = connect(self.path, "NORMAL", is_reader=True)
+            try:
+                problems = [row[0] for row in db.execute("PRAGMA integrity_check(1)")]
+                if problems == ["ok"] and db.execute("PRAGMA user_version").fetchone()[0] == _VERSION:
+                    _check_words(db)
+            finally:
+                db.close()
         except sqlite3.Error as error:
             if is_passing(error):
                 return str(refusal(self.path, error))
@@ -105,6 +108,17 @@ class SearchIndex:
                 raise
             self._db = db
         return self._db
+
+
+def _check_words(db: sqlite3.Connection) -> None:
+    """FTS5's own check, a statement that asks for the write lock and writes nothing. Raises what it finds; where the
+    lock is not to be had, that is no news of the index."""
+    try:
+        db.execute("PRAGMA busy_timeout = 0")
+        db.execute("INSERT INTO words (words) VALUES ('integrity-check')")
+    except sqlite3.Error as error:
+        if not is_passing(error):
+            raise
 
 
 def _make(db: sqlite3.Connection) -> None:

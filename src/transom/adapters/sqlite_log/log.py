@@ -72,18 +72,26 @@ _INSERT = "INSERT INTO event (id, uuid, at, kind, digest, payload, artifact) VAL
 
 
 class SqliteLog:
-    """The log in the file `path`, large payloads in `blobs`. May be shared by threads."""
+    """The log in the file `path`, large payloads in `blobs`. May be shared by threads. `is_reader`: who only reads is
+    served on a full disk as well."""
 
-    def __init__(self, path: Path, blobs: Blobs, *, synchronous: Literal["NORMAL", "FULL"] = "NORMAL") -> None:
+    def __init__(
+        self,
+        path: Path,
+        blobs: Blobs,
+        *,
+        synchronous: Literal["NORMAL", "FULL"] = "NORMAL",
+        is_reader: bool = False,
+    ) -> None:
         self._path = path
         self._blobs = blobs
         self._heads: dict[str, _Head] = {}
         self._has_appended = False
         self._write_lock = threading.Lock()
         self._read_lock = threading.Lock()
-        self._db = open_log(path, synchronous)
+        self._db = open_log(path, synchronous, is_reader=is_reader)
         with mended(path):
-            self._reader = connect(path, synchronous)
+            self._reader = connect(path, synchronous, is_reader=is_reader)
             self._reader.execute("PRAGMA query_only = ON")
         self._search = Search(self._fetch, blobs, SearchIndex(path.with_name(f"{path.stem}.search{path.suffix}")))
 

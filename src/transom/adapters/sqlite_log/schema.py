@@ -35,6 +35,9 @@ _MAGIC = b"SQLite format 3\0"
 _LEAST = 512
 """Bytes of SQLite's smallest page (its file format, 1.3): no database is shorter."""
 _PASSING = tuple(f"SQLITE_{name}" for name in ["FULL", "BUSY", "LOCKED", "READONLY", "CANTOPEN", "PERM", "IOERR"])
+_NO_ROOM = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN")
+"""What SQLite says where it cannot make the files it shares with other processes; had one opened the log, they were
+there."""
 _BUSY_SECONDS = 30.0
 """How long a writer waits for another process. An append holds the lock for milliseconds, a big import's batch for a
 second; half a minute means that something hangs."""
@@ -117,8 +120,9 @@ def writing(db: sqlite3.Connection) -> Iterator[None]:
             db.execute("ROLLBACK")
 
 
-def connect(path: Path, synchronous: str) -> sqlite3.Connection:
+def connect(path: Path, synchronous: str, *, is_reader: bool = False) -> sqlite3.Connection:
     """A connection in WAL; the file is made with our modes before SQLite sees it. One that may not be written is read.
+    To a reader that goes for a full disk too, which has no room for what SQLite puts beside a file that it opens.
 
     Nobody else in this process may open the file: to close any descriptor of it drops the locks that all connections of
     the process hold on it (POSIX), and another process then takes their WAL for one that is left over, and deletes it.
@@ -137,10 +141,18 @@ def connect(path: Path, synchronous: str) -> sqlite3.Connection:
         if is_writable:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute(f"PRAGMA synchronous = {synchronous}")
-    except sqlite3.Error:
+    except sqlite3.Error as error:
         db.close()
+        if is_reader and error.sqlite_errorname.startswith(_NO_ROOM) and not _has_wal(path):
+            uri = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
+            return sqlite3.connect(uri, isolation_level=None, check_same_thread=False, uri=True)
         raise
     return db
+
+
+def _has_wal(path: Path) -> bool:
+    wal = path.with_name(f"{path.name}-wal")
+    return wal.exists() and wal.stat().st_size > 0
 
 
 def _read_only(path: Path) -> str:
@@ -149,7 +161,7 @@ def _read_only(path: Path) -> str:
     return "mode=ro" if wal.exists() else "mode=ro&immutable=1"
 
 
-def open_log(path: Path, synchronous: str) -> sqlite3.Connection:
+def open_log(path: Path, synchronous: str, *, is_reader: bool = False) -> sqlite3.Connection:
     """Open or make the log's file; refuse what is no log, a newer log, or a log whose schema is not ours."""
     if path.is_dir():
         raise BadInput(f"{path}: is a folder; name the log's file")
@@ -157,7 +169,7 @@ def open_log(path: Path, synchronous: str) -> sqlite3.Connection:
         if path.exists() and 0 < path.stat().st_size < _LEAST:  # SQLite would take it for an empty one
             raise _no_log(path)
         try:
-            db = connect(path, synchronous)
+            db = connect(path, synchronous, is_reader=is_reader)
         except sqlite3.DatabaseError as error:
             if error.sqlite_errorname != "SQLITE_NOTADB":
                 raise

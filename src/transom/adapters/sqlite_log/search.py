@@ -24,7 +24,7 @@ from transom.adapters.sqlite_log.schema import SEQ_MASK, event_id, is_passing, m
 from transom.core.canon import canonical
 from transom.core.event import Fact
 from transom.core.searchable import excerpt, find, fold_case, phrases, prepare, text_of
-from transom.errors import ArtifactMissing
+from transom.errors import ArtifactMissing, Unwritable
 from transom.ports import Blobs, Hit
 
 __all__ = ["Search"]
@@ -99,9 +99,16 @@ class Search:
             return []
         wanted = _Wanted(query=query, folded=folded, limit=limit, ranges=_ALL if scope is None else _ranges(scope))
         with self._lock:
-            if found := self._mending(partial(self._indexed, wanted)):
+            if found := self._by_index(wanted):
                 return found
         return self._scanned("e.kind <> 'observed'", wanted) or self._scanned("e.kind = 'observed'", wanted)
+
+    def _by_index(self, wanted: _Wanted) -> list[Hit]:
+        """Nothing where the disk has no room for the index, or another process holds it: the events are there."""
+        try:
+            return self._mending(partial(self._indexed, wanted))
+        except Unwritable:
+            return []
 
     def _mending(self, work: Callable[[], T]) -> T:
         """Do it; if the index turns out damaged, make it anew from the log and do it again."""
