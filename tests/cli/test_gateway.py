@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -20,7 +21,8 @@ import pytest
 
 from transom.cli import main
 from transom.cli.status import Row, Status
-from transom.gateway.clients import CLIENTS
+from transom.errors import BadInput
+from transom.gateway.clients import CLIENTS, client_in
 from transom.testing.client import Client
 from transom.testing.model_server import ModelServer
 
@@ -213,6 +215,54 @@ def test_each_client_s_settings_name_the_gateway(name: str, capsys: pytest.Captu
     assert CLIENTS[name].version in said.err
 
 
+def test_settings_name_the_host_and_the_token_of_the_gateway(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["gateway", "env", "claude-code", "--host", "::1", "--port", "5151", "--token", "hush"]) == 0
+    assert "ANTHROPIC_BASE_URL='http://[::1]:5151/t/hush'" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "rest"),
+    [
+        ("claude -p codex", "claude-code", "-p codex"),
+        ("/usr/local/bin/claude.exe -p x", "claude-code", "-p x"),
+        (r"C:\tools\codex.CMD exec", "codex", "exec"),
+        ("npx claude", "claude-code", ""),
+        ("npx -y @anthropic-ai/claude-code@latest -p x", "claude-code", "-p x"),
+        ("npx -p @openai/codex codex exec", "codex", "exec"),
+        ("env A=1 B=2 claude x", "claude-code", "x"),
+        ("bunx opencode-ai", "", ""),
+        ("uvx --from aider-chat aider --yes", "aider", "--yes"),
+        ("uvx mini-swe-agent", "mini-swe-agent", ""),
+        ("node /opt/bin/codex.js exec", "codex", "exec"),
+        ("env A=1 ls", "", ""),
+        ("vi claude", "", ""),
+    ],
+)
+def test_a_client_is_found_behind_what_starts_it(command: str, name: str, rest: str) -> None:
+    words = command.split()
+    if not name:
+        with pytest.raises(BadInput, match="--client NAME says which it is"):
+            client_in(words)
+        assert client_in(words, "codex")[0].name == "codex"
+        return
+    found, place = client_in(words)
+    assert (found.name, " ".join(words[place + 1 :])) == (name, rest)
+
+
+def test_a_store_that_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "foreign").mkdir()
+    with sqlite3.connect(tmp_path / "foreign" / "log.db") as db:
+        db.execute("CREATE TABLE other (a)")
+    db.close()
+    (tmp_path / "file").touch()
+    for store, said in (("foreign", "an SQLite file of another program"), ("file", "is a file; a store is a folder")):
+        command = [sys.executable, "-m", "transom", "gateway", "--port", "0", "--store", str(tmp_path / store)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 2
+        assert done.stderr.count("\n") == 1, done.stderr
+        assert said in done.stderr
+
+
 def test_a_client_that_cannot_be_served_is_named_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["gateway", "env", "gemini-cli"]) == 2
     assert "speaks the Gemini API alone" in capsys.readouterr().err
@@ -261,9 +311,19 @@ def test_a_client_is_started_behind_a_gateway_of_its_own_and_its_exit_code_is_ou
         (["gateway", "--port", "1", "--host", "192.0.2.1", "--token", "x"], "choose another"),
         (["gateway", "--redact", "gone.toml"], "gone.toml: cannot be read: No such file or directory; it takes names"),
         (["gateway", "run"], "name the client after --"),
-        (["gateway", "run", "--", "claude-code-that-is-not"], "is not known"),
+        (["gateway", "run", "--", "claude-code-that-is-not"], "--client NAME says which it is, one of claude-code"),
         (["gateway", "status", "--at", "http://127.0.0.1:9"], "no gateway answers there: Connection refused"),
-        (["gateway", "status", "--at", "x"], "is no http or https URL"),
+        (["gateway", "status", "--at", "ftp://x"], "is no http or https URL"),
+        (["gateway", "status", "--at", "127.0.0.1:9"], "http://127.0.0.1:9: no gateway answers there"),
+        (["gateway", "--port", "99999"], 'Invalid value "99999" for --port'),
+        (["gateway", "env", "codex", "--port", "0"], 'Invalid value "0" for --port'),
+        (["gateway", "--max-mb", "0"], 'Invalid value "0" for --max-mb'),
+        (["gateway", "--timeout", "0"], "Must be > 0"),
+        (["gateway", "--context-limit", "500"], "the gateway's own tools are"),
+        (["gateway", "run", "--context-limit", "500", "--", "env", "claude"], "the gateway's own tools are"),
+        (["gateway", "run", "--", "npx", "gemini"], "speaks the Gemini API alone"),
+        (["gateway", "run", "--client", "nobody", "--", "x"], "client 'nobody' is not known"),
+        (["gateway", "env", "codex", "--token", "a/b"], "--token takes letters"),
     ],
 )
 def test_what_cannot_be_used_is_said_in_a_sentence(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
+from cyclopts.validators import Number
 
 from transom.cli.options import AsJson, StoreFolder
 
@@ -18,7 +19,11 @@ __all__ = ["gateway"]
 
 _PORT = 4141
 
-_Port = Annotated[int, Parameter(help="Of the server; 0 = any that is free.")]
+_Port = Annotated[
+    int,
+    Parameter(validator=Number(gte=0, lte=65_535), help="To listen on; 0 = any that is free, and it is said which."),
+]
+_PortThere = Annotated[int, Parameter(validator=Number(gte=1, lte=65_535), help="Of the gateway that serves.")]
 _Ups = Annotated[
     list[str] | None,
     Parameter(
@@ -27,7 +32,9 @@ _Ups = Annotated[
         help="NAME=URL, NAME being anthropic or openai; may be given for each. Without it, the makers' own.",
     ),
 ]
-_Limit = Annotated[str, Parameter(help="Tokens of the window: 32k, 128000. Without it, what is known of each model.")]
+_Limit = Annotated[
+    str, Parameter(help="Tokens of the window: 32k, 128000. Without it, or with 0, what is known of each model.")
+]
 _PolicyName = Annotated[str, Parameter(help="A preset (rollover, gssc, mask, …; raw = relay only) or FILE.toml.")]
 _Token = Annotated[
     str,
@@ -40,7 +47,7 @@ _Redact = Annotated[
     Parameter(help="known (the forms of common credentials), or FILE.toml with names and patterns under [redact]: what "
               "they match is neither stored nor sent on."),
 ]  # fmt: skip
-_Address = Annotated[str, Parameter(help="Where a running gateway is.")]
+_Address = Annotated[str, Parameter(help="Where a running gateway is: its URL, or HOST:PORT.")]
 
 gateway = App(
     name="gateway",
@@ -65,8 +72,10 @@ def _serve(
     log: Annotated[
         Literal["text", "json"], Parameter(help="Lines on stderr: what went wrong as text, or every request as JSON.")
     ] = "text",
-    max_mb: Annotated[int, Parameter(help="Largest request, in MB; others get 413.")] = 64,
-    timeout: Annotated[float, Parameter(help="Seconds without a byte after which upstream is given up.")] = 600.0,
+    max_mb: Annotated[int, Parameter(validator=Number(gte=1), help="Largest request, in MB; others get 413.")] = 64,
+    timeout: Annotated[
+        float, Parameter(validator=Number(gt=0), help="Seconds without a byte after which upstream is given up.")
+    ] = 600.0,
     store: StoreFolder = None,
 ) -> int:
     """Serve until stopped. Requests under way are ended first (Ctrl-C or SIGTERM)."""
@@ -82,18 +91,21 @@ def _env(
     client: Annotated[str, Parameter(help="claude-code, codex, opencode, pi, qwen-code, aider, mini-swe-agent.")],
     /,
     *,
-    port: _Port = _PORT,
+    port: _PortThere = _PORT,
+    host: Annotated[str, Parameter(help="By which the client reaches it.")] = "127.0.0.1",
+    token: _Token = "",
 ) -> int:
     """Print the settings that make a client use the gateway, to be pasted into a shell or a file."""
-    from transom.cli.serving import show_settings
+    from transom.cli.serving import address_of, show_settings
 
-    show_settings(client, f"http://127.0.0.1:{port}")
+    show_settings(client, address_of(host, port, token))
     return 0
 
 
 @gateway.command(name="run")
 def _run(
     *command: Annotated[str, Parameter(allow_leading_hyphen=True, help="The client and its arguments, after --.")],
+    client: Annotated[str, Parameter(help="Which client it is, where its command does not say so.")] = "",
     upstream: _Ups = None,
     context_limit: _Limit = "",
     policy: _PolicyName = "rollover",
@@ -103,7 +115,7 @@ def _run(
     """Start a client behind a gateway of its own; the gateway ends with it. Exits as the client does."""
     from transom.cli.serving import run_behind
 
-    return run_behind(_plan(upstream, context_limit, policy, redact=redact, store=store), list(command))
+    return run_behind(_plan(upstream, context_limit, policy, redact=redact, store=store), list(command), client)
 
 
 @gateway.command(name="status")

@@ -21,13 +21,14 @@ from transom.cli.terminal import out, say
 from transom.cli.terms import parse_tokens
 from transom.core.policy import PRESETS
 from transom.errors import BadInput, UsageError
-from transom.gateway.clients import client
+from transom.gateway.clients import client, client_in
+from transom.gateway.entrance import checked_token
 from transom.gateway.journal import Style, write_to
 from transom.gateway.redaction import NO_RULES, read_rules
 from transom.gateway.serving import UPSTREAMS, Plan, runner
 from transom.lab.tables import counted
 
-__all__ = ["plan_of", "run_behind", "serve_until_stopped", "show_settings"]
+__all__ = ["address_of", "plan_of", "run_behind", "serve_until_stopped", "show_settings"]
 
 _GRACE = 30.0
 """Seconds that requests under way get to end."""
@@ -69,9 +70,11 @@ async def _served(plan: Plan, port: int) -> None:
     try:
         await web.SockSite(server, listening).start()
         host, bound = listening.getsockname()[:2]
-        shown = f"[{host}]" if ":" in host else host
-        say(f"gateway: http://{shown}:{bound} -> {', '.join(f'{name} {url}' for name, url in plan.upstreams.items())}")
-        say("gateway: how a client is set: transom gateway env CLIENT; what it does: transom gateway status")
+        root = address_of(host, bound)
+        say(f"gateway: {root} -> {', '.join(f'{name} {url}' for name, url in plan.upstreams.items())}")
+        token = " --token …" if plan.token else ""
+        say(f"gateway: how a client is set: transom gateway env CLIENT --host {host} --port {bound}{token}")
+        say(f"gateway: what it does: transom gateway status --at {root}{token}")
         await _stopped()
         say("gateway: ends when the requests under way have; once more ends it now")
     finally:
@@ -98,6 +101,12 @@ def _listening(host: str, port: int) -> socket.socket:
     return listening
 
 
+def address_of(host: str, port: int, token: str = "") -> str:
+    """What a client is given as its base URL; the token stands in its path, where every client lets it stand."""
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{port}{f'/t/{checked_token(token)}' if token else ''}"
+
+
 def show_settings(name: str, root: str) -> None:
     """A client's settings, ready to paste."""
     found = client(name).filled(root)
@@ -113,20 +122,22 @@ def show_settings(name: str, root: str) -> None:
     say(f"as measured with {found.name} {found.version}")
 
 
-def run_behind(plan: Plan, command: list[str]) -> int:
-    """Start a client behind a gateway of its own. Its exit code."""
+def run_behind(plan: Plan, command: list[str], name: str = "") -> int:
+    """Start a client behind a gateway of its own, the one called `name` or the one that its command names. Its exit
+    code."""
     if command[:1] == ["--"]:
         command = command[1:]
     if not command:
         raise UsageError("name the client after --, as in: transom gateway run -- claude -p 'Fix the tests'")
-    known = client(Path(command[0]).name)
+    known, place = client_in(command, name)
     program = shutil.which(command[0])
     if program is None:
         raise BadInput(f"{command[0]}: no such program on the PATH")
-    return asyncio.run(_behind(plan, known.name, [program, *command[1:]]))
+    return asyncio.run(_behind(plan, known.name, [program, *command[1:]], place))
 
 
-async def _behind(plan: Plan, name: str, command: list[str]) -> int:
+async def _behind(plan: Plan, name: str, command: list[str], place: int) -> int:
+    """`place`: of the word in the command behind which the client's arguments begin."""
     write_to(style="text")
     server, listening = runner(plan, grace=_GRACE), _listening(plan.host, 0)
     await server.setup()
@@ -138,7 +149,7 @@ async def _behind(plan: Plan, name: str, command: list[str]) -> int:
         say(f"{name} is set by a file alone: put this into {set_up.file}\n{set_up.settings}")
     try:
         process = await asyncio.create_subprocess_exec(
-            command[0], *set_up.arguments, *command[1:], env={**os.environ, **set_up.env}
+            *command[: place + 1], *set_up.arguments, *command[place + 1 :], env={**os.environ, **set_up.env}
         )
         loop = asyncio.get_running_loop()
         for one in (signal.SIGINT, signal.SIGTERM):  # the client hears them, and ends as it does

@@ -111,6 +111,7 @@ def _changes(at: str, token: str) -> Iterator[bytes]:
 
 
 def _asked(at: str, token: str) -> bytes:
+    at = at if "://" in at else f"http://{at}"
     if not at.startswith(("http://", "https://")):
         raise BadInput(f"--at {at}: is no http or https URL")
     request = urllib.request.Request(f"{at.rstrip('/')}/transom/status", headers={"x-transom-token": token})  # noqa: S310

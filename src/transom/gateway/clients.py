@@ -6,12 +6,13 @@ usage that is reported, and that is the small window's; where a client can turn 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from transom.errors import BadInput
 
-__all__ = ["CLIENTS", "Client", "client"]
+__all__ = ["CLIENTS", "Client", "client", "client_in"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,12 +113,50 @@ CLIENTS: dict[str, Client] = {
         ),
     )
 }
-_UNABLE = {"gemini-cli": "gemini-cli speaks the Gemini API alone, which the gateway does not serve yet"}
+_UNABLE = dict.fromkeys(
+    ("gemini-cli", "gemini"), "gemini-cli speaks the Gemini API alone, which the gateway does not serve yet"
+)
+
+
+_STARTERS = frozenset(
+    {"env", "npx", "npm", "pnpm", "yarn", "bunx", "bun", "uvx", "uv", "pipx", "node", "python", "python3", "nohup"}
+)
+"""Programs that start the one that a later word names."""
+_PACKAGE = frozenset({"-p", "--package", "--from", "--with"})
+"""Options of theirs before a package's name; the program's stands behind it."""
+_ENDING = re.compile(r"\.(exe|cmd|bat|ps1|js)$", re.IGNORECASE)
+
+
+def client_in(command: Sequence[str], name: str = "") -> tuple[Client, int]:
+    """The client that a command starts (called `name`, if that is given), and the word behind which its arguments
+    begin: the first, or one that a starter such as npx or env goes on to. Raises `BadInput` where none is known."""
+    words = command if _called(command[0]) in _STARTERS else command[:1]
+    for at, word in enumerate(words):
+        found = _find(_called(word))
+        if found is not None and (at == 0 or words[at - 1] not in _PACKAGE):
+            return client(name) if name else found, at
+    if name:
+        return client(name), 0
+    unable = next((_UNABLE[one] for one in map(_called, words) if one in _UNABLE), "")
+    raise BadInput(
+        unable
+        or f"no client is known in {' '.join(command[:4])!r}; --client NAME says which it is, one of "
+        f"{', '.join(CLIENTS)}"
+    )
+
+
+def _called(word: str) -> str:
+    """The program that a word means: without its folder, its ending, and the version behind a package."""
+    return _ENDING.sub("", re.split(r"[/\\]", word)[-1].partition("@")[0])
+
+
+def _find(name: str) -> Client | None:
+    return CLIENTS.get(name) or next((one for one in CLIENTS.values() if one.command == name), None)
 
 
 def client(name: str) -> Client:
     """The client of that name, or of that command. Raises `BadInput` with the names there are."""
-    found = CLIENTS.get(name) or next((one for one in CLIENTS.values() if one.command == name), None)
+    found = _find(name)
     if found is None:
         raise BadInput(_UNABLE.get(name) or f"client {name!r} is not known; known are {', '.join(CLIENTS)}")
     return found

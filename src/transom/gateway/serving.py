@@ -12,7 +12,10 @@ from uuid import uuid4
 from aiohttp import web
 
 from transom import compose
+from transom.core.event import EpochOpened
 from transom.core.policy import PRESETS, Policy
+from transom.core.state import State
+from transom.core.surface import HOST_TOOLS
 from transom.errors import UsageError
 from transom.gateway.app import Gateway, Office, Settings
 from transom.gateway.entrance import checked_token
@@ -23,6 +26,7 @@ from transom.gateway.face_openai_responses import OpenAIResponsesFace
 from transom.gateway.governor import Governor
 from transom.gateway.redaction import NO_RULES, Redactor
 from transom.gateway.upstream import LINE, Upstream
+from transom.measuring import Scale
 from transom.ports import Blobs
 
 __all__ = ["UPSTREAMS", "Plan", "gateway", "runner"]
@@ -63,12 +67,13 @@ def runner(plan: Plan, *, grace: float) -> web.AppRunner:
 
 
 def gateway(plan: Plan) -> web.Application:
-    """The server's application. Raises `UsageError` for an open address without a token, `BadInput` for an upstream
-    that is no URL."""
+    """The server's application. Raises `UsageError` for an open address without a token or a window in which nothing
+    could be governed, `BadInput` for an upstream that is no URL."""
     if plan.host not in _LOOPBACK and not plan.token:
         raise UsageError(f"--host {plan.host} can be reached from outside: give --token, or stay on 127.0.0.1")
 
     token = checked_token(plan.token)
+    _check_room(plan.context_limit)
 
     def make() -> Office:
         kept = _private_store(plan.store)
@@ -89,6 +94,19 @@ def gateway(plan: Plan) -> web.Application:
         is_governed=plan.policy.name != "raw", token=token, redactor=plan.redactor, max_body=plan.max_body
     )
     return Gateway(Upstream(plan.upstreams, plan.silence), make, settings).app()
+
+
+def _check_room(context_limit: int) -> None:
+    """In a window that is half full of what the gateway itself puts into every one, no request can be governed."""
+    offered = Scale(compose.counter()).weigh(EpochOpened(tools=HOST_TOOLS))
+    counted = sum(tool.tokens for tool in offered.tools) if isinstance(offered, EpochOpened) else 0
+    own = State().calibration.estimate((0, counted, 0, 0, 0), 0)
+    least = 2 * own
+    if 0 < context_limit < least:
+        raise UsageError(
+            f"--context-limit {context_limit:,}: the gateway's own tools are {own:,} tokens of every window; give "
+            f"{least:,} at least, and what the client's system text and tools take beside them"
+        )
 
 
 def _faces(blobs: Blobs) -> dict[str, Face]:

@@ -47,8 +47,6 @@ def passed_on(headers: Mapping[str, str] | Iterable[tuple[str, str]], *without: 
 
 
 class Upstream:
-    """Use as an async context."""
-
     def __init__(self, bases: Mapping[str, str], silence: float) -> None:
         """`bases`: `anthropic` and `openai` to URLs, with or without `/v1`. `silence`: seconds without a byte after
         which an answer is given up. Raises `BadInput` for what is no URL."""
@@ -64,14 +62,6 @@ class Upstream:
         self._proxies = {
             host: known[scheme] for host, scheme in hosts.items() if scheme in known and not proxy_bypass(host)
         }
-        self._session = ClientSession(
-            connector=TCPConnector(limit=0),
-            timeout=ClientTimeout(total=None, connect=_CONNECT, sock_read=self._silence),
-            cookie_jar=DummyCookieJar(),
-            auto_decompress=False,
-            max_line_size=LINE,
-            max_field_size=LINE,
-        )
 
     async def close(self) -> None:
         if self._session is not None:
@@ -88,7 +78,15 @@ class Upstream:
         self, method: str, url: URL, headers: CIMultiDict[str], body: bytes | None
     ) -> AsyncIterator[ClientResponse]:
         """Raises `aiohttp.ClientError` and `TimeoutError`."""
-        assert self._session is not None, "open it first"
+        if self._session is None:  # made by who asks: a server that does not come to serve has none to close
+            self._session = ClientSession(
+                connector=TCPConnector(limit=0),
+                timeout=ClientTimeout(total=None, connect=_CONNECT, sock_read=self._silence),
+                cookie_jar=DummyCookieJar(),
+                auto_decompress=False,
+                max_line_size=LINE,
+                max_field_size=LINE,
+            )
         data: bytes | AsyncIterator[memoryview] | None = body
         if body is not None and len(body) > 2 * _PIECE:
             data = _pieces(body)
