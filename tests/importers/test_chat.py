@@ -195,3 +195,25 @@ def test_every_shared_completion_log_has_the_figures_of_the_manifest(shared: Pat
             usage["cache_write"],
             usage["output"],
         )
+
+
+@pytest.mark.parametrize(
+    ("text", "is_chat"),
+    [
+        ('{"at":1,"path":"/v1/messages","body":{"messages":[{"role":"user","content":"hi"}]}}\n', False),
+        ('{"request":{"messages":[{"role":"user","content":"hi"}]},"status":200}\n{"request":{}}\n', False),
+        ('{"messages":[{"role":"oracle","content":"hi"}]}', False),
+        ('{"messages":[]}', False),
+        ('[{"role":"oracle","content":"hi"},{"role":"user","content":"hi"}]', True),
+        ('{"messages":[{"role":"user","content":"hi"}]}', True),
+        ('{"role":"assistant","tool_calls":[]}\n', True),
+        ('{"messages":[{"role":"user","content":"' + "x" * 2_000_000 + '"}]}', True),
+        ('[{"role":"user","content":"' + "x" * 2_000_000 + '"}]', True),
+        ('[{"kind":"log","text":"' + "x" * 2_000_000 + '"}]', False),
+    ],
+    ids=["log", "log-of-pairs", "role", "none", "list", "request", "line", "long", "long-list", "long-other"],
+)
+def test_only_messages_of_known_roles_are_sniffed(tmp_path: Path, text: str, is_chat: bool) -> None:
+    path = tmp_path / "some.jsonl"
+    path.write_text(text)
+    assert chat.sniff(open_source(path)) is is_chat

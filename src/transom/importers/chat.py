@@ -62,6 +62,8 @@ _SNIFFED = 1 << 20
 """Bytes looked at: a system prompt may stand before the first message."""
 
 _MESSAGES = re.compile(r'"messages"\s*:\s*\[\s*(?=\{)')
+_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+_ROLE = re.compile(rf'"role"\s*:\s*"(?:{"|".join(_ROLES)})"')
 _OBJECT = json.JSONDecoder(strict=False)
 
 _INJECTED = ("<system-reminder>", "<environment_context>", "<user_instructions>", "# AGENTS.md instructions")
@@ -141,23 +143,34 @@ _RESULT = msgspec.json.Decoder(_Result)
 
 
 def sniff(source: Source) -> bool:
+    """Whether a message of a role that is known stands where one belongs: a log of requests to a model server has them
+    too, further inside."""
     text = source.head(_SNIFFED).decode("utf-8", "replace").lstrip()
-    if text.startswith("["):
-        return _is_message(text, text.find("{"))
-    if not text.startswith("{"):
+    if not text.startswith(("[", "{")):
         return False
-    first = text.partition("\n")[0]
-    messages = _MESSAGES.search(first if read(first.encode(), _RAW) is not None else text)
-    return _is_message(text, 0) or (messages is not None and _is_message(text, messages.end()))
-
-
-def _is_message(text: str, start: int) -> bool:
-    """Whether a message stands at `start`; of one that is longer than `text`, its first words must say so."""
     try:
-        value, _ = _OBJECT.raw_decode(text, max(start, 0))
+        value, _ = _OBJECT.raw_decode(text)
+    except (ValueError, RecursionError):  # longer than what is looked at
+        messages = _MESSAGES.search(text)
+        start = messages.end() if messages is not None else text.find("{")
+        return start >= 0 and _is_message_at(text, start)
+    listed = value.get("messages", value) if isinstance(value, dict) else value
+    return any(map(_is_message, listed if isinstance(listed, list) else [listed]))
+
+
+def _is_message_at(text: str, start: int) -> bool:
+    """Of a message that is itself longer than `text`, its first words must say so."""
+    try:
+        return _is_message(_OBJECT.raw_decode(text, start)[0])
     except (ValueError, RecursionError):
-        return start >= 0 and '"role"' in text[start : start + 100]
-    return isinstance(value, dict) and "role" in value and ("content" in value or "tool_calls" in value)
+        return _ROLE.search(text, start, start + 100) is not None
+
+
+def _is_message(value: object) -> bool:
+    if not isinstance(value, dict) or not ("content" in value or "tool_calls" in value):
+        return False
+    role = value.get("role")
+    return isinstance(role, str) and role in _ROLES
 
 
 def parse(source: Source, blobs: Blobs) -> Iterator[Item]:
