@@ -21,6 +21,7 @@ from transom.lab.report import (
     show,
     to_json,
     tokens,
+    total_rows,
 )
 from transom.testing.replays import replay, run
 
@@ -104,6 +105,33 @@ def test_what_stops_several_arms_is_said_once() -> None:
     assert "mask, gssc stopped: step 1: no room" in text
     assert text.count("no room") == 1
     assert "fifo stopped: no" in text
+
+
+def test_an_arm_that_was_stopped_at_once_has_no_figures() -> None:
+    stopped_at_once = run("gssc", refused="step 1: no room", input_tokens=0, cost_usd=0.0).result
+    assert row([stopped_at_once]) == ("gssc †", *["–"] * (len(COLUMNS) - 1))
+
+
+def test_totals_are_over_the_sessions_that_every_arm_finished() -> None:
+    runs = [run(arm, session, cost_usd=1.0) for session in "abc" for arm in ("raw", "mask")]
+    runs[3] = run("mask", "b", cost_usd=0.1, refused="step 9: no room")
+    runs += [run("gssc", session, cost_usd=0.0, refused="step 1: no room") for session in "abc"]
+    text = printed(Replay(runs=tuple(runs), context_limit=1_000), 200)
+    assert "The 2 of 3 sessions that every arm finished, without gssc, which finished none" in text
+    assert [(cells[0], cells[4]) for cells in total_rows(runs)] == [("raw", "$2.00"), ("mask *", "$2.00")]
+    text = printed(Replay(runs=(*runs[2:4], run("mask", "a"), run("raw", "a", refused="x")), context_limit=1), 200)
+    assert "No totals: none of the 2 sessions was finished by every arm" in text
+
+
+def test_a_difference_that_rounds_to_nothing_has_no_sign() -> None:
+    cost = run().result.recorded.cost_usd
+    assert cost is not None
+    assert [row([run(cost_usd=cost * by).result])[5] for by in (0.999, 1.001, 1.5, 0.5)] == [
+        "0 %",
+        "0 %",
+        "+50 %",
+        "-50 %",
+    ]
 
 
 def test_totals_add_up_and_keep_peaks_and_weighted_means() -> None:

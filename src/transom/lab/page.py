@@ -19,7 +19,18 @@ import msgspec
 from plotly.offline import get_plotlyjs
 
 from transom.lab.figures import HandleRecall, Mark, Replay, Result, Run, Series, totals
-from transom.lab.report import COLUMNS, footnotes, printable, row, session_title, sessions, stopped, total_rows
+from transom.lab.report import (
+    COLUMNS,
+    compared,
+    footnotes,
+    printable,
+    row,
+    session_title,
+    sessions,
+    stopped,
+    total_rows,
+    total_title,
+)
 from transom.lab.tables import counted
 
 __all__ = ["MAX_POINTS", "page", "thinned"]
@@ -51,13 +62,13 @@ class _Island(msgspec.Struct, frozen=True, kw_only=True):
 def page(replay: Replay) -> str:
     """The whole page."""
     groups = sessions(replay.runs)
-    results = [run.result for run in replay.runs]
+    kept = compared(replay.runs)
     title = "Transom replay" if len(groups) != 1 else f"Transom replay: {session_title(groups[0][0])}"
-    arms = tuple(dict.fromkeys(printable(result.arm) for result in results))
+    arms = tuple(dict.fromkeys(printable(run.result.arm) for run in replay.runs))
     island = _Island(
         arms=arms,
         limit=replay.context_limit,
-        totals=tuple(_line(total, Series()) for total in totals(results)),
+        totals=tuple(_line(total, Series()) for total in totals(kept)),
         sessions=tuple(tuple(_line(run.result, run.series) for run in runs) for runs in groups),
     )
     body = [
@@ -66,9 +77,8 @@ def page(replay: Replay) -> str:
     ]
     if len(groups) > 1:
         body += [
-            "<h2>All sessions</h2>",
-            _table(total_rows(replay.runs)),
-            '<div class="plots small" id="summary"></div>',
+            f"<h2>{escape(total_title(replay.runs))}</h2>",
+            *([_table(total_rows(replay.runs)), '<div class="plots small" id="summary"></div>'] if kept else []),
         ]
     body += [f"<h2>{'Sessions' if len(groups) > 1 else 'Session'}</h2>"]
     body += [_section(number, runs, is_open=len(groups) == 1) for number, runs in enumerate(groups)]

@@ -22,6 +22,7 @@ from transom.lab.tables import Column, counted, show_table
 
 __all__ = [
     "COLUMNS",
+    "compared",
     "dollars",
     "footnotes",
     "printable",
@@ -33,6 +34,7 @@ __all__ = [
     "to_json",
     "tokens",
     "total_rows",
+    "total_title",
 ]
 
 
@@ -72,8 +74,9 @@ def show(replay: Replay, console: Console) -> None:
             console.print(Text(f"{arms} stopped: {why}", style="yellow"))
         console.print()
     if len(groups) > 1:
-        console.print(Text(f"All {len(groups)} sessions", style="bold"))
-        show_table(console, COLUMNS, total_rows(replay.runs))
+        console.print(Text(total_title(replay.runs), style="bold"))
+        if rows := total_rows(replay.runs):
+            show_table(console, COLUMNS, rows)
         console.print()
     for note in footnotes(replay):
         console.print(Text(note, style="dim"))
@@ -102,9 +105,31 @@ def session_title(run: Run) -> str:
     return printable(" ".join(run.title.split())) or printable(run.result.session)
 
 
-def total_rows(runs: Iterable[Run]) -> list[tuple[str, ...]]:
-    """One row an arm over all sessions; an arm that not all of them have says over how many it is."""
-    results = [run.result for run in runs]
+def compared(runs: Sequence[Run]) -> list[Result]:
+    """What totals are made of, so that every arm is held to the same work: the sessions that all arms finished. An arm
+    that finished none of its sessions is left out."""
+    finished = {run.result.arm for run in runs if not run.result.refused}
+    cut = {run.result.session for run in runs if run.result.refused and run.result.arm in finished}
+    return [run.result for run in runs if run.result.arm in finished and run.result.session not in cut]
+
+
+def total_title(runs: Sequence[Run]) -> str:
+    """Over which sessions the totals are, and which arms they are without."""
+    results, every = compared(runs), len({run.result.session for run in runs})
+    kept = len({result.session for result in results})
+    arms = dict.fromkeys(run.result.arm for run in runs)
+    left = [printable(arm) for arm in arms if all(run.result.refused for run in runs if run.result.arm == arm)]
+    without = f", without {', '.join(left)}, which finished none" if left else ""
+    if not kept:
+        return f"No totals: none of the {every} sessions was finished by every arm"
+    return (
+        f"All {every} sessions" if kept == every else f"The {kept} of {every} sessions that every arm finished"
+    ) + without
+
+
+def total_rows(runs: Sequence[Run]) -> list[tuple[str, ...]]:
+    """One row an arm over the sessions that `compared` keeps; an arm that not all of them have says over how many."""
+    results = compared(runs)
     every = len({result.session for result in results})
     rows = []
     for total in totals(results):
@@ -114,8 +139,11 @@ def total_rows(runs: Iterable[Run]) -> list[tuple[str, ...]]:
 
 
 def row(results: Sequence[Result]) -> tuple[str, ...]:
-    """The cells of one arm, over one session or more, in the order of `COLUMNS`."""
+    """The cells of one arm, over one session or more, in the order of `COLUMNS`. One that was stopped before its first
+    request has no figures."""
     (total,) = totals(results)
+    if total.refused and not total.input_tokens:
+        return (f"{printable(total.arm)} †", *[_NOTHING] * (len(COLUMNS) - 1))
     ratio = against_recorded(results)
     recall, constraints = total.handle_recall, total.constraints_verbatim
     shares = [_share(part, recall.n) for part in (recall.visible, recall.recallable, recall.lost)]
@@ -125,7 +153,7 @@ def row(results: Sequence[Result]) -> tuple[str, ...]:
         _percent(total.cached_tokens, total.input_tokens),
         tokens(total.output_tokens),
         dollars(total.cost_usd),
-        _NOTHING if ratio is None else f"{(ratio - 1) * 100:+,.0f} %",
+        _NOTHING if ratio is None else _difference(ratio),
         _NOTHING if total.regret is None else f"{total.regret:.2f} ×",
         tokens(total.peak_tokens),
         tokens(round(total.mean_tokens)),
@@ -210,6 +238,12 @@ def _recorded(result: Result) -> str:
 
 def _dated(date: str) -> str:
     return f", prices of {printable(date)}." if date else "; no price table."
+
+
+def _difference(ratio: float) -> str:
+    """`+12 %`, `-3 %`, and `0 %` for what rounds to nothing."""
+    percent = round((ratio - 1) * 100)
+    return f"{percent:+,} %" if percent else "0 %"
 
 
 def _percent(part: int, whole: int) -> str:
