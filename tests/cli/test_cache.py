@@ -84,6 +84,8 @@ def test_reasons_list_each_miss_with_its_cost(stored: Run) -> None:
     assert (miss["step"], miss["cached_tokens"], miss["expected_tokens"]) == (9, 0, 15_200)
     assert miss["lost"] == {"evicted": 15_200}
     assert miss["usd"] > 0
+    assert "misses: requests in which 1,024 tokens or more" in said
+    assert f"the request at event {miss['seq']} ·" in stored("cache", "inspect", "--at", miss["seq"]).out
 
 
 def test_money_by_a_price_that_is_not_the_model_s_own_is_marked(run: Run, tmp_path: Path) -> None:
@@ -228,6 +230,27 @@ def test_inspect_refuses_a_session_without_a_request_and_says_what_no_text_shows
         story.step()
     assert "first difference: tools:b, byte 0 (0 bytes before" in run("cache", "inspect", "more").out
     assert "(not there)" in run("cache", "inspect", "more").out
+
+
+def test_tools_that_came_and_went_are_named_and_not_what_stands_behind_them(run: Run, tmp_path: Path) -> None:
+    with compose.store(tmp_path / "store") as kept:
+        story = Story(rules=rules(), log=kept.log, session_id="tools", model="m")
+        system = (Section(key="s", text="Be brief."),)
+        story.say(EpochOpened(sections=system, tools=(Tool(name="a"), Tool(name="z"))))
+        story.user("Fix it.")
+        story.step()
+        story.reply(text("Yes."), usage=Usage(uncached=2_000, output=5))
+        tools = tuple(Tool(name=name) for name in "abcd")
+        story.say(EpochOpened(sections=system, tools=tools, reason="change:tools"))
+        story.step()
+        reply = story.reply(text("Yes."), usage=Usage(uncached=2_500, output=5))
+    done = run("cache", "inspect", "tools", "--at", reply.seq)
+    assert f"the request at event {reply.seq - 1}, answered at event {reply.seq} ·" in done.out
+    assert "first difference: tools:b, byte 0 (0 bytes before" in done.out
+    assert "new in the head, 3: tools:b, tools:c, tools:d" in done.out
+    assert "gone from the head, 1: tools:z" in done.out
+    (found,) = json.loads(run("cache", "inspect", "tools", "--json").out)
+    assert (found["head_added"], found["head_gone"]) == (["tools:b", "tools:c", "tools:d"], ["tools:z"])
 
 
 def test_a_text_that_only_grew_is_shown_to_end_where_the_other_goes_on(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transom.core.difference import Difference, first_difference
+from transom.core.difference import Difference, first_difference, head_changes
 from transom.core.state import Item, State, Window
 from transom.core.wire import Dialect, Rendering, Segment, Wire, head_digests
 from transom.testing.builders import text
@@ -48,7 +48,11 @@ def test_the_first_segment_in_the_providers_order_is_named_with_its_byte() -> No
 
 def test_what_is_gone_moved_or_new_in_the_head_is_named() -> None:
     assert parted(wire(), wire(("system:s",)))[0] == "tools:a"
-    assert parted(wire(), wire(("tools:b", "tools:a", "system:s")))[0] == "tools:a"
+    assert parted(wire(), wire(("tools:b", "tools:a", "system:s"))) == ("tools:b", 0, b"", b"tools:b")
+    assert parted(wire(), wire(("tools:a", "tools:b", "system:s"))) == ("tools:b", 0, b"", b"tools:b")
+    assert parted(wire(), wire(("system:s", "tools:a"))) == ("tools:a", 0, b"tools:a", b"system:s")
+    assert parted(wire(), wire(("tools:a",))) == ("system:s", 0, b"system:s", b"")
+    assert head_changes(wire(), wire(("tools:b", "tools:c", "system:s"))) == (("tools:b", "tools:c"), ("tools:a",))
     assert parted(wire(), wire(("tools:a", "system:s", "system:t"))) == ("system:t", 0, b"", b"system:t")
 
 

@@ -33,16 +33,21 @@ _STATS = (
     "read: the share of prompt tokens that the provider reported as read from its cache; expected: by its rules. "
     "drift: in episodes. billed again: prompt tokens that were sent before and not read; cost: what reading had saved."
 )
-_MISSES = f"misses: requests in which {MISS:,} tokens or more, and a tenth of what could be read, were billed again."
+_MISSES = (
+    f"misses: requests in which {MISS:,} tokens or more, and a tenth of what could be read, were billed again, each "
+    "under the reason of its largest part; what is less than that counts in tokens alone."
+)
 _CONTRACT = (
-    "contract: whether a request began as the one before (hit), did not for a named reason (miss), or for none (drift)."
+    "contract: whether the bytes of a request began as those before (hit), did not for a named reason (miss), or for "
+    "none (drift), whatever was billed."
 )
 _ACCURACY = (
     "errors: between expected and reported cached tokens, as shares of the prompt; read less, more: requests in which "
     "the provider did so by more than 1 %."
 )
 _REASONS = (
-    "prompt, read: tokens as the provider reported them; expected: by its rules; lost: sent before, billed again."
+    "event: the reply's, which `inspect --at` takes; prompt, read: tokens as the provider reported them; expected: by "
+    "its rules; lost: sent before, billed again."
 )
 
 _What = Annotated[
@@ -59,7 +64,11 @@ _Names = Annotated[
     ),
 ]
 _At = Annotated[
-    int | None, Parameter(help="inspect: the first request at or after this event. Without it the newest miss.")
+    int | None,
+    Parameter(
+        help="inspect: the request that this event answers (an `event` of reasons), else the first at or after it. "
+        "Without it the newest miss."
+    ),
 ]
 _Last = Annotated[int, Parameter(help="reasons: so many of the newest misses; 0: all.")]
 _Every = Annotated[bool, Parameter(name="--all", help="Sub-agents, and forks without a reply of their own, as well.")]
@@ -340,7 +349,7 @@ def _show_reasons(console: Console, one: Account, found: Sequence[Settled]) -> N
     )
     dollars = _dollars(sum(miss.dollars for miss in found))
     console.print(Text(f"Together they cost {dollars}{_mark(found)} more than reading would have."))
-    _note(console, _REASONS, found)
+    _note(console, f"{_REASONS} {_MISSES}", found)
 
 
 def _mark(settled: Sequence[Settled]) -> str:

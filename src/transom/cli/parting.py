@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from transom.cli.terminal import out, printable, printable_lines
-from transom.core.difference import Difference, first_difference
+from transom.core.difference import Difference, first_difference, head_changes
 from transom.core.event import Event
 from transom.core.ledger import Prices, Request, ledger, requests
 from transom.core.losses import Settled, settle
@@ -20,6 +20,8 @@ __all__ = ["Parted", "excerpt", "parted", "show_parted"]
 
 _BEFORE, _BEHIND = 60, 100
 """Bytes shown before the first one that differs, and from it on."""
+_NAMED = 20
+"""Tools and sections that are named; `--json` has them all."""
 _HERE = "▶"
 _ENDS, _ABSENT = "(ends here)", "(not there)"
 """Of the one that is the start of the other, and of one that its request does not have."""
@@ -34,6 +36,11 @@ class Parted:
     request: Request
     difference: Difference | None
     money: Settled | None
+
+    @property
+    def head_changes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Tools and sections that are new, and those that are gone."""
+        return head_changes(self.before.wire, self.request.wire) if self.before else ((), ())
 
     def plain(self) -> dict[str, object]:
         """For JSON."""
@@ -50,6 +57,8 @@ class Parted:
             "byte": found.byte if found else None,
             "before": excerpt(found.before, found.byte) if found else None,
             "after": excerpt(found.after, found.byte) if found else None,
+            "head_added": self.head_changes[0],
+            "head_gone": self.head_changes[1],
             "messages": self.request.wire.messages,
             "messages_before": self.before.wire.messages if self.before else 0,
             "cached_tokens": entry.usage.cached if entry else None,
@@ -60,14 +69,16 @@ class Parted:
 
 
 def parted(session_id: str, events: Sequence[Event], dialect: Dialect, prices: Prices, at: int | None) -> Parted:
-    """The first request at or after event `at`; without it the newest whose bytes do not extend the one before, else
-    the newest that was billed again, else the newest. Raises `UsageError` if there is none."""
+    """The request that event `at` answers, else the first at or after it; without it the newest whose bytes do not
+    extend the one before, else the newest that was billed again, else the newest. Raises `UsageError` if there is
+    none."""
     sent = list(requests(events, dialect, prices))
     if not sent:
         raise UsageError(f"{session_id}: no request of a model in it")
     settled = settle(list(ledger(events, dialect, prices)))
     pairs = [(sent[place - 1] if place else None, one) for place, one in enumerate(sent)]
-    chosen = _at(session_id, pairs, at) if at is not None else _newest(pairs, settled)
+    answers = {one.entry.seq for one in settled}
+    chosen = _at(session_id, pairs, at, is_answer=at in answers) if at is not None else _newest(pairs, settled)
     before, request = pairs[chosen]
     later = sent[chosen + 1].seq if chosen + 1 < len(sent) else events[-1].seq + 1
     return Parted(
@@ -79,7 +90,9 @@ def parted(session_id: str, events: Sequence[Event], dialect: Dialect, prices: P
     )
 
 
-def _at(session_id: str, pairs: Sequence[tuple[Request | None, Request]], at: int) -> int:
+def _at(session_id: str, pairs: Sequence[tuple[Request | None, Request]], at: int, *, is_answer: bool) -> int:
+    if is_answer:
+        return max(place for place, (_, one) in enumerate(pairs) if one.seq <= at)
     found = next((place for place, (_, one) in enumerate(pairs) if one.seq >= at), None)
     if found is None:
         raise UsageError(f"--at {at}: no request of {session_id} stands there or after it")
@@ -123,7 +136,9 @@ def _line(text: str, style: str = "") -> None:
 def _show(one: Parted) -> None:
     request, before = one.request, one.before
     named = f": {', '.join(request.reasons)}" if request.reasons else ""
-    _line(f"{one.session_id} · the request at event {request.seq} · {request.verdict}{named}", "bold")
+    reply = one.money.entry.seq if one.money else request.seq
+    answered = f", answered at event {reply}" if reply != request.seq else ""
+    _line(f"{one.session_id} · the request at event {request.seq}{answered} · {request.verdict}{named}", "bold")
     if before is None:
         _line("It is the first: there is nothing to compare it with.")
     elif one.difference is None:
@@ -132,6 +147,10 @@ def _show(one: Parted) -> None:
         _line(f"It begins with the one before, all of its {shared}; behind them: {more}.")
     else:
         _show_difference(one.difference)
+        for names, what in zip(one.head_changes, ("new in the head", "gone from the head"), strict=True):
+            if names:
+                others = f", and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+                _line(f"  {what}, {len(names)}: {', '.join(names[:_NAMED])}{others}")
     if one.money is not None:
         entry = one.money.entry
         expected = f"{entry.expected:,}" if entry.expected is not None else "not known"

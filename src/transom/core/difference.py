@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from transom.core.cache import Verdict
 from transom.core.wire import Wire, common_prefix
 
-__all__ = ["Difference", "drifted_at", "first_difference"]
+__all__ = ["Difference", "drifted_at", "first_difference", "head_changes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,9 @@ def first_difference(before: Wire, after: Wire) -> Difference | None:
     for place, one in enumerate(before.head):
         other = after.head[place] if place < len(after.head) else None
         if other is None or other.name != one.name:
-            return _parted(one.name, one.data, _named(after, one.name))
+            if other is not None and other.name not in {segment.name for segment in before.head}:
+                return _parted(other.name, b"", other.data)
+            return _parted(one.name, one.data, _named(after, one.name) if other is None else other.data)
         if other.data != one.data:
             return _parted(one.name, one.data, other.data)
     if len(after.head) > len(before.head):
@@ -38,6 +40,12 @@ def first_difference(before: Wire, after: Wire) -> Difference | None:
     if same == before.messages:
         return None
     return _parted(f"message[{same}]", before.body[same], after.body[same] if same < after.messages else b"")
+
+
+def head_changes(before: Wire, after: Wire) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of the head's segments that are new, and of those that are gone."""
+    old, new = [one.name for one in before.head], [one.name for one in after.head]
+    return tuple(name for name in new if name not in old), tuple(name for name in old if name not in new)
 
 
 def drifted_at(verdict: Verdict, before: Wire | None, after: Wire) -> Difference | None:
