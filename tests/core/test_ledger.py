@@ -18,6 +18,7 @@ from transom.core.event import (
     Fact,
     HostSaid,
     ModelReplied,
+    Observed,
     Replacement,
     Section,
     Seed,
@@ -399,3 +400,19 @@ def test_a_request_that_failed_has_no_entry_and_does_not_warm_the_cache() -> Non
     found = list(requests(story.events(), DIALECT, lambda model: find_price(TABLE, model)))
     entries = list(ledger(story.events(), DIALECT, lambda model: find_price(TABLE, model)))
     assert (len(found), len(entries), entries[0].expected) == (2, 1, 0)
+
+
+def test_the_first_request_that_a_gateway_writes_itself_is_not_blamed_on_the_provider() -> None:
+    story = live()
+    story.say(Observed(kind="client_request", raw="{}"))
+    story.user("Fix the parser.")
+    prompt = 6000
+    for number in range(4):
+        if number == 2:
+            story.say(HostSaid(kind="reminder", blocks=(text("The window is nearly full."),)))
+        story.step()
+        story.reply(call(f"c{number}"), usage=claude(prompt, prompt - 1003 if number in (1, 3) else 0))
+        story.returned(f"c{number}", "some output")
+        prompt += 1000
+    settled = settle(list(ledger(story.events(), DIALECT, lambda _: find_price(TABLE, SONNET))))
+    assert [one.reason for one in settled] == ["", "", "form", ""]

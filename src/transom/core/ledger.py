@@ -28,12 +28,15 @@ from transom.core.event import (
     BlockReplaced,
     EpochOpened,
     Event,
+    Fact,
     HostSaid,
     ModelReplied,
+    Observed,
     RequestSent,
     ToolReturned,
     Usage,
     UserSaid,
+    WindowOpened,
 )
 from transom.core.gssc import prunes
 from transom.core.overlay import counted_tokens, head_tokens, prompt_tokens
@@ -49,6 +52,9 @@ UNRECORDED = "unrecorded"
 """The reason of a rewrite that the reported prompts show and the recording does not."""
 _SHRUNK = 64
 """Tokens a prompt may shrink by without anything rewritten: reminders that a client moves along."""
+
+_OF_CLIENT = "client_request"
+"""What a gateway keeps of each request that it gets."""
 
 Prices = Callable[[str], Price]
 """The price of a model."""
@@ -87,6 +93,8 @@ class Entry:
     """Tokens up to the last mark: what the next request may read of this one."""
     is_remembered: bool
     """False where a provider that reports writes neither read nor wrote: nothing of it was kept."""
+    is_new_form: bool = False
+    """The one before was a client's own bytes, and a gateway wrote this one: the same may stand there in other JSON."""
 
 
 def ledger(events: Iterable[Event], dialect: Dialect, prices: Prices) -> Iterator[Entry]:
@@ -114,6 +122,8 @@ class Request:
     """In the window."""
     verdict: str
     reasons: tuple[str, ...]
+    is_passed_on: bool = False
+    """Behind a gateway that had changed nothing yet, so that the client's own bytes were sent."""
     is_as_sent: bool = False
     """The bytes are those that were sent, by the digests in the log."""
 
@@ -139,8 +149,35 @@ class _Line:
     items: int = 0
     """That stood in its window."""
     reply: Usage | None = None
+    is_passed_on: bool = False
     ends: list[tuple[int, int]] = field(default_factory=list)
     """(messages, tokens) where earlier requests ended whose bytes still stand."""
+
+    def followed(self, request: Request, key: str, tokens: int, marked: int, reply: Usage) -> _Line:
+        """By the next request; the ends are handed on."""
+        self.ends.append((request.wire.messages, marked))
+        return _Line(
+            pin=request.pin,
+            key=key,
+            tokens=tokens,
+            items=request.items,
+            reply=reply,
+            is_passed_on=request.is_passed_on,
+            ends=self.ends,
+        )
+
+
+def _changes_form(fact: Fact) -> bool:
+    """Whether a gateway no longer passes a client's requests on: upstream's history is another one from here on."""
+    match fact:
+        case BlockReplaced() | WindowOpened():
+            return True
+        case HostSaid():
+            return fact.kind != "injected"
+        case ToolReturned():
+            return fact.by == "host"
+        case _:
+            return False
 
 
 def _messages(end: tuple[int, int]) -> int:
@@ -163,10 +200,14 @@ class _Book:
         self._unseen: int | None = None
         self._shared = 0
         self._is_user = self._writes = False
+        self._is_behind = self._is_written = False
+        """A gateway's session; one whose requests the gateway writes."""
 
     def take(self, event: Event) -> Entry | None:
         fact = event.fact
         entry = None
+        self._is_behind = self._is_behind or (isinstance(fact, Observed) and fact.kind == _OF_CLIENT)
+        self._is_written = self._is_written or _changes_form(fact)
         match fact:
             case RequestSent():
                 self._pending = self.request = self._sent(event, fact)
@@ -204,6 +245,7 @@ class _Book:
             items=len(self._state.window.items),
             verdict=fact.verdict,
             reasons=fact.reasons,
+            is_passed_on=self._is_behind and not self._is_written,
             is_as_sent=head_digest(wire) == fact.head and wire.rolling[wire.messages].hex() == fact.body,
         )
 
@@ -283,12 +325,12 @@ class _Book:
             head=head_tokens(state),
             end=end,
             is_remembered=ask.is_remembered,
+            is_new_form=line.is_passed_on and not request.is_passed_on,
         )
-        marked = end if 0 <= body - end <= _SHRUNK else body  # a few tokens of framing stand behind the last mark
         if is_cut:
             line.ends.clear()
-        line.ends.append((wire.messages, marked))
-        self._line = _Line(pin=request.pin, key=key, tokens=body, items=request.items, reply=usage, ends=line.ends)
+        marked = end if 0 <= body - end <= _SHRUNK else body  # a few tokens of framing stand behind the last mark
+        self._line = line.followed(request, key, body, marked, usage)
         return entry
 
     def _learn_head(self, usage: Usage) -> None:

@@ -6,6 +6,7 @@ The most a request could read is the prompt before it. What it did not read fall
     unrecorded                  they are, by the reported prompts; the recording does not say what was rewritten
     unmarked                    they stood behind the last cache mark
     ttl                         by the rules they had expired
+    form                        the first request that a gateway wrote itself says the same in other JSON
     routing, evicted, unknown   the rules say they should have been read, and the provider reports less
 
 The last line is told apart by what else was read, for no provider says it:
@@ -139,6 +140,8 @@ def _named(one: Entry) -> str:
 def _theirs(entries: Sequence[Entry], place: int, *, writes: bool) -> str:
     one, slack = entries[place], _slack(entries[place])
     read, expected = one.usage.cached, one.expected or 0
+    if one.is_new_form:
+        return "form"
     if writes and not (one.is_remembered and entries[place - 1].is_remembered):
         return "routing"
     if read > one.head + slack and any(abs(end - read) <= slack for end in _ends(entries[:place], one.key)):
