@@ -40,7 +40,7 @@ def test_an_empty_store_is_no_error(run: Run) -> None:
     assert run("show", "latest").code == 2
 
 
-@pytest.mark.parametrize("width", ["60", "80", "140"])
+@pytest.mark.parametrize("width", ["24", "40", "60", "80", "140"])
 def test_sessions_are_listed_at_any_width(stored: Run, monkeypatch: pytest.MonkeyPatch, width: str) -> None:
     monkeypatch.setenv("COLUMNS", width)
     done = stored("sessions")
@@ -188,6 +188,20 @@ def test_a_search_that_cannot_be_made_says_why(stored: Run) -> None:
     assert stored("search", "x", "--limit", "0").code == 2
     assert stored("search", "x", "--session", "nobody").code == 2
     assert stored("search", "x", "--limit", "many").code == 2
+
+
+def test_without_a_name_the_latest_session_is_shown_and_exported(stored: Run) -> None:
+    assert stored("show").out == stored("show", "latest").out
+    assert stored("export").out == stored("export", "latest").out
+
+
+def test_a_call_that_is_none_is_one_sentence(stored: Run) -> None:
+    for call in (("show", "a", "b"), ("search",), ("cache", "what")):
+        done = stored(*call)
+        assert done.code == 2
+        assert ".;" not in done.err
+    done = stored("cache")
+    assert (done.code, all(word in done.err for word in ("stats", "reasons", "inspect"))) == (2, True)
 
 
 def test_a_sound_store_verifies(stored: Run) -> None:

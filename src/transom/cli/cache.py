@@ -51,7 +51,7 @@ _REASONS = (
 )
 
 _What = Annotated[
-    Literal["stats", "inspect", "reasons"],
+    Literal["stats", "reasons", "inspect"] | None,
     Parameter(
         help="stats: ratio, violations, what was billed again and why. reasons: each miss and its cost. inspect: the "
         "first segment and byte that differ from the request before."
@@ -75,7 +75,7 @@ _Every = Annotated[bool, Parameter(name="--all", help="Sub-agents, and forks wit
 
 
 def cache(
-    what: _What,
+    what: _What = None,
     /,
     *names: _Names,
     at: _At = None,
@@ -85,6 +85,11 @@ def cache(
     store: StoreFolder = None,
 ) -> int:
     """Show how a session used its provider's prompt cache: what was read, what was billed again, why, at what cost."""
+    if what is None:
+        raise UsageError(
+            "say which: `transom cache stats` (ratio, what was billed again), `transom cache reasons` (each miss), or "
+            "`transom cache inspect` (the first byte that differs)"
+        )
     if at is not None and what != "inspect":
         raise UsageError("--at goes with `transom cache inspect`")
     files = [Path(name) for name in names if Path(name).exists()]

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from transom import compose
 from transom.cli.files import check_target, write
-from transom.cli.naming import find_session
+from transom.cli.naming import LATEST, find_session
 from transom.cli.options import SessionName, StoreFolder
 from transom.cli.reading import as_far_as_sound, speaker, whole
 from transom.cli.terminal import printable, printable_lines, when
@@ -24,7 +24,7 @@ __all__ = ["export"]
 
 
 def export(
-    session: SessionName,
+    session: SessionName = LATEST,
     /,
     *,
     format_: Annotated[

@@ -13,7 +13,7 @@ __all__ = ["AsJson", "Options", "OptionsOf", "SessionName", "StoreFolder"]
 StoreFolder = Annotated[
     Path | None, Parameter(help="The store's folder. Without it TRANSOM_HOME, else the usual place for programs' data.")
 ]
-SessionName = Annotated[str, Parameter(help="Its id, the start of it, or `latest`.")]
+SessionName = Annotated[str, Parameter(help="Its id, the start of it, or `latest`, which is meant without it.")]
 AsJson = Annotated[bool, Parameter(help="JSON instead of text.")]
 
 

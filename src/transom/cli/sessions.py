@@ -7,6 +7,7 @@ from itertools import islice
 
 import msgspec
 from rich import box
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -16,6 +17,7 @@ from transom.cli.options import AsJson, StoreFolder
 from transom.cli.reading import headline
 from transom.cli.terminal import is_wide, out, printable, say, when
 from transom.core.event import UserSaid
+from transom.lab.tables import counted
 from transom.ports import Log, SessionRow
 
 __all__ = ["sessions"]
@@ -25,6 +27,9 @@ _DIGEST = 12
 
 _MODEL, _HEAD = 100, 140
 """Columns from which on kind and model, and the head's digest, leave a title room."""
+
+_TABLE = 56
+"""Columns from which on the id, some words of a title, the events and the day stand beside each other."""
 
 _TITLE = 100
 """Columns of a title where no terminal says how many there are: some titles are a user's whole first message."""
@@ -56,6 +61,20 @@ def sessions(*, json: AsJson = False, store: StoreFolder = None) -> int:
 
 def _show(log: Log, rows: list[SessionRow]) -> None:
     console = out()
+    has_model, has_head = console.width >= _MODEL, console.width >= _HEAD
+    if console.width < _TABLE:
+        for row, short in zip(rows, short_ids(rows), strict=True):
+            about = f"{counted(row.events, 'event')}, {when(row.last_at)[:_DATE]}"
+            _stacked(console, short, _title(log, row), about)
+    else:
+        console.print(_table(console, log, rows))
+    left = ["the time, kind, model"] * (not has_model) + ["the chain's head"] * (not has_head)
+    if left:
+        width = _HEAD if has_model else f"{_MODEL} and {_HEAD}"
+        console.print(Text(f"{' and '.join(left)}: from {width} columns on, or with --json", style="dim"))
+
+
+def _table(console: Console, log: Log, rows: list[SessionRow]) -> Table:
     is_piped, has_model, has_head = is_wide(console), console.width >= _MODEL, console.width >= _HEAD
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1), header_style="bold")
     table.expand = not is_piped
@@ -74,11 +93,13 @@ def _show(log: Log, rows: list[SessionRow]) -> None:
         last = when(row.last_at) if has_model else when(row.last_at)[:_DATE]
         cells = [short, *about, _title(log, row), f"{row.events:,}", last, *head]
         table.add_row(*(Text(printable(cell)) for cell in cells))
-    console.print(table)
-    left = ["the time, kind, model"] * (not has_model) + ["the chain's head"] * (not has_head)
-    if left:
-        width = _HEAD if has_model else f"{_MODEL} and {_HEAD}"
-        console.print(Text(f"{' and '.join(left)}: from {width} columns on, or with --json", style="dim"))
+    return table
+
+
+def _stacked(console: Console, *lines: str) -> None:
+    """Where no two columns have room beside each other: a line each."""
+    for place, line in enumerate(filter(None, lines)):
+        console.print(Text(f"{'  ' * bool(place)}{printable(line)}"), overflow="fold")
 
 
 def _title(log: Log, row: SessionRow) -> str:

@@ -17,7 +17,7 @@ from rich.text import Text
 from transom import compose
 from transom.cli.budget import write_page
 from transom.cli.files import check_target
-from transom.cli.naming import find_session
+from transom.cli.naming import LATEST, find_session
 from transom.cli.options import AsJson, SessionName, StoreFolder
 from transom.cli.reading import as_far_as_sound, headline, plain_json, speaker, tokens_of, whole
 from transom.cli.standing import standing_of
@@ -32,7 +32,7 @@ __all__ = ["show"]
 
 
 def show(
-    session: SessionName,
+    session: SessionName = LATEST,
     /,
     *,
     at: Annotated[int | None, Parameter(help="An event's number, the first column of the list.")] = None,
