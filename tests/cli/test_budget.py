@@ -37,6 +37,7 @@ def test_the_words_say_what_the_numbers_say(stored: Run) -> None:
     assert f"A new window now costs {told['opening_cost_tokens']:,.0f} tokens of plain input" in words
     assert f"pays after {told['pays_after_steps']:,.1f} more steps; 60 are expected (between 6 and 138)." in words
     assert ("Open one." in words) == told["is_due"]
+    assert all(f"{word}: " in words for word in ("pinned", "seed", "generation", "handles"))
     assert told["saving_usd"] == pytest.approx(told["saving_tokens"] * 5 / 1e6)
 
 

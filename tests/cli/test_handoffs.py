@@ -143,6 +143,7 @@ def test_each_handoff_is_shown_with_what_came_what_went_and_what_was_demoted(run
     assert "window 1 → 2 · declared by the model" in shown.out
     assert "    + Express adds 30 percent" in shown.out
     assert "    - SPEC.md (spec) - rules 1 to 6" in shown.out
+    assert ("(since generation " in shown.out) == ("generation: how many windows had been handed over" in shown.out)
     found = json.loads(run("handoffs", "latest", "--json", "--store", folder / "store").out)
     assert [one["generation"] for one in found] == list(range(1, len(found) + 1))
     assert found[0]["demoted"][0]["reason"]

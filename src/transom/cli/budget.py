@@ -23,6 +23,12 @@ from transom.lab.report import dollars
 
 __all__ = ["budget", "figures", "plain", "sentences", "span", "write_page"]
 
+_LEGEND = (
+    "pinned: the head and the first message, with which a new window begins as this one does; seed: what it is left by "
+    "the window before; generation: windows handed over so far; handles: paths, lines, ids, SHAs, error codes; plain "
+    "input: prompt tokens that no cache serves."
+)
+
 _ODDS = 0.8
 """Of the remaining steps, the span that is said has these odds."""
 
@@ -51,6 +57,7 @@ def budget(
     console.print(Text(printable(f"{found.session_id} · {found.model or 'model unknown'}"), style="bold"))
     for name, words in figures(found):
         console.print(Text(f"{name:<10} {printable(words)}"), soft_wrap=True)
+    console.print(Text(_LEGEND, style="dim"))
     console.print()
     for sentence in sentences(found):
         console.print(Text(printable(sentence)), soft_wrap=True)

@@ -24,6 +24,12 @@ from transom.lab.tables import counted
 
 __all__ = ["HandedOver", "handed_over", "handoffs", "show_handoffs"]
 
+_SINCE = "(since generation "
+_LEGEND = (
+    "generation: how many windows had been handed over; an inference is one since the generation in which it was first "
+    "made, however often it is repeated."
+)
+
 _TAGGED = re.compile(
     r"<handoff>\n(?P<handoff>.*?)\n</handoff>(?:\n<related_files>\n(?P<files>.*?)\n</related_files>)?", re.DOTALL
 )
@@ -149,7 +155,7 @@ def _sections(opened: WindowOpened) -> dict[str, list[str]]:
 
 def show_handoffs(found: Iterable[HandedOver]) -> None:
     """For a person."""
-    console = out()
+    console, is_dated = out(), False
 
     def line(text: str, style: str = "") -> None:
         indent = len(text) - len(text.lstrip())
@@ -180,6 +186,9 @@ def show_handoffs(found: Iterable[HandedOver]) -> None:
             line(f"  demoted to inference: {demotion.text}", "yellow")
             line(f"    {demotion.source or 'no source'}: {demotion.reason}", "yellow")
         console.print()
+        is_dated = is_dated or any(_SINCE in text for lines in one.sections.values() for text in lines)
+    if is_dated:
+        line(_LEGEND, "dim")
 
 
 def _how(one: HandedOver) -> str:

@@ -171,7 +171,10 @@ def footnotes(replay: Replay) -> list[str]:
     span = " to ".join(f"{limit:,}" for limit in sorted({min(limits), max(limits)}))
     notes = [f"Context limit {span} tokens. Cost in US dollars" + _dated(replay.prices_dated)]
     notes += [printable(sentence) for sentence in replay.assumed]
-    notes.append("seen/recall/lost: handles used later that were in the window, one recall away, or gone.")
+    notes.append(
+        "seen/recall/lost: handles (paths, lines, ids, SHAs, error codes) used later that were in the window, one "
+        "recall away, or gone."
+    )
     if any(result.constraints_verbatim.n for result in results):
         notes.append(
             "constraints: sentences of the user that say what must or must not be; those that stood word for word in "
