@@ -18,6 +18,7 @@ demo: $(VENV)/.demo
 
 demo-replay: $(VENV)/.demo
 	@mkdir -p out
+	test -t 1 || export COLUMNS=120; \
 	$(BIN)/transom replay $(SAMPLE) --context-limit 48k --store out/store --html out/replay.html
 	@echo "The same as a page: $(CURDIR)/out/replay.html"
 
