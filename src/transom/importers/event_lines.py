@@ -159,6 +159,8 @@ def take_back(source: Source, *, log: Log, blobs: Blobs) -> dict[str, int]:
                 chain.follow(record, where)
                 _check_bodies(record.value, where, blobs.has)
                 _take(record, where, sessions, log)
+    except BadInput as problem:
+        raise BadInput(f"{problem}. What stands before it is kept") from problem
     finally:
         for session_id, returning in sessions.items():
             _flush(source.name, session_id, returning, log)
@@ -301,5 +303,5 @@ def _flush(name: str, session_id: str, returning: _Returning, log: Log) -> None:
     if wrong is not None:
         raise BadInput(
             f"{name}: line {waiting[wrong][0]}: this Transom would not store it as it is written: it says what is "
-            "unknown here. Use the version that wrote it; what stands before it is kept"
+            "unknown here; use the version that wrote it"
         )
