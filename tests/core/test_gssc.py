@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from transom.core.block import Block, Image, Opaque, Text, Thought, ToolCall, ToolResultRaw, ToolResultRef
 from transom.core.event import TodoChanged, TodoItem, UserDisposed
-from transom.core.gssc import elide, masks, newest, offload, prunes, tail
+from transom.core.gssc import abridge, elide, masks, newest, offload, prunes, tail
 from transom.core.policy import PRESETS
-from transom.core.state import Item, Role, counts_of
+from transom.core.state import Item, Role, Words, counts_of
 from transom.testing.builders import COUNTER, Story, call, image, result, rules, text, thought
 
 MEASURE = COUNTER.measure
@@ -177,3 +177,10 @@ def test_the_tail_shows_the_newest_rules_in_order_and_says_that_there_are_more(s
 def test_an_image_alone_is_a_task_without_words(story: Story) -> None:
     story.user(Image(media_type="image/png"))
     assert "Task (message_uuid u2): \n" in tail(story.session.state, PRESETS["gssc"], 0)
+
+
+@pytest.mark.parametrize(("said", "is_abridged"), [(LONG, True), ("word " * 20, False)])
+def test_a_user_message_is_abridged_only_where_that_is_smaller(said: str, *, is_abridged: bool) -> None:
+    blocks = (text(said),)
+    words = Words(seq=4, uuid="u4", blocks=blocks, counts=counts_of(blocks))
+    assert bool(abridge(words, 20, MEASURE)) is is_abridged
