@@ -28,7 +28,6 @@ from transom.core.event import (
     BlockReplaced,
     EpochOpened,
     Event,
-    Fact,
     HostSaid,
     ModelReplied,
     Observed,
@@ -36,12 +35,12 @@ from transom.core.event import (
     ToolReturned,
     Usage,
     UserSaid,
-    WindowOpened,
 )
 from transom.core.gssc import prunes
 from transom.core.overlay import counted_tokens, head_tokens, prompt_tokens
 from transom.core.pricing import Price
 from transom.core.projection import fold
+from transom.core.rewriting import is_own_form
 from transom.core.state import State
 from transom.core.usage import vote
 from transom.core.wire import Dialect, Keyed, Rendering, Wire, common_prefix
@@ -167,19 +166,6 @@ class _Line:
         )
 
 
-def _changes_form(fact: Fact) -> bool:
-    """Whether a gateway no longer passes a client's requests on: upstream's history is another one from here on."""
-    match fact:
-        case BlockReplaced() | WindowOpened():
-            return True
-        case HostSaid():
-            return fact.kind != "injected"
-        case ToolReturned():
-            return fact.by == "host"
-        case _:
-            return False
-
-
 def _messages(end: tuple[int, int]) -> int:
     return end[0]
 
@@ -207,7 +193,7 @@ class _Book:
         fact = event.fact
         entry = None
         self._is_behind = self._is_behind or (isinstance(fact, Observed) and fact.kind == _OF_CLIENT)
-        self._is_written = self._is_written or _changes_form(fact)
+        self._is_written = self._is_written or is_own_form(fact)
         match fact:
             case RequestSent():
                 self._pending = self.request = self._sent(event, fact)

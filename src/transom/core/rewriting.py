@@ -9,18 +9,32 @@ from __future__ import annotations
 from transom.core import pace
 from transom.core.block import Block, Text
 from transom.core.epochs import known_of
-from transom.core.event import BlockReplaced, How, Replacement
+from transom.core.event import BlockReplaced, Fact, HostSaid, How, Replacement, ToolReturned, WindowOpened
 from transom.core.literals import constraints
 from transom.core.pairing import may_replace
 from transom.core.state import Item, State, add_counts, replaced
 
-__all__ = ["declare", "replace", "rules_in"]
+__all__ = ["declare", "is_own_form", "replace", "rules_in"]
 
 
 def declare(state: State, reason: str) -> None:
     """The next request may differ from the last one, for this reason."""
     if state.requests and reason not in state.declared:
         state.declared.append(reason)
+
+
+def is_own_form(fact: Fact) -> bool:
+    """Whether a gateway can no longer pass a client's requests on: from here on upstream sees another history than the
+    client's, in the form that the kernel gives it."""
+    match fact:
+        case BlockReplaced() | WindowOpened():
+            return True
+        case HostSaid():
+            return fact.kind != "injected"
+        case ToolReturned():
+            return fact.by == "host"
+        case _:
+            return False
 
 
 def rules_in(blocks: tuple[Block, ...]) -> tuple[str, ...]:

@@ -25,7 +25,6 @@ from transom.core.boundary import disposed
 from transom.core.breakpoints import breakpoints
 from transom.core.canon import plain_text
 from transom.core.event import (
-    BlockReplaced,
     Draft,
     EpochCause,
     EpochOpened,
@@ -39,11 +38,10 @@ from transom.core.event import (
     RequestSent,
     SessionOpened,
     Tool,
-    ToolReturned,
     Usage,
-    WindowOpened,
 )
 from transom.core.evidence import Files
+from transom.core.rewriting import is_own_form
 from transom.core.state import Item
 from transom.core.surface import HOST_TOOLS, NEW_CONTEXT, Surface, surface, withheld_refusal
 from transom.gateway.face import Call, Face
@@ -168,7 +166,7 @@ class Conversation:
                 self.used.append(fact.usage)
             elif isinstance(fact, RequestSent):
                 self.missed.update(fact.reasons)
-            elif _is_ours(fact):
+            elif is_own_form(fact):
                 self.is_plain = False
 
     # -- what a client sends
@@ -270,7 +268,7 @@ class Conversation:
     def ready(self, call: Call) -> Ready:
         """Decide, and write the request. Raises `OverBudget`."""
         decided = self.session.boundary(model_hands_over=bool(self.host_tools), since=self.known.since)
-        if any(_is_ours(event.fact) for event in decided):
+        if any(is_own_form(event.fact) for event in decided):
             self.is_plain = False
         items = self.session.state.window.items
         if items and self.known.ends and self._is_from_upstream(items[-1]):
@@ -353,22 +351,9 @@ class Conversation:
         self._append(Observed(kind="failed_open", raw=reason))
 
     def _append(self, *facts: Fact) -> None:
-        if any(_is_ours(fact) for fact in facts):
+        if any(is_own_form(fact) for fact in facts):
             self.is_plain = False
         self.session.append(*facts)
-
-
-def _is_ours(fact: Fact) -> bool:
-    """Whether a fact makes upstream's history another than the client's."""
-    match fact:
-        case BlockReplaced() | WindowOpened():
-            return True
-        case HostSaid():
-            return fact.kind != "injected"
-        case ToolReturned():
-            return fact.by == "host"
-        case _:
-            return False
 
 
 def _runs(face: Face, new: Sequence[bytes], answered: int) -> Iterable[tuple[int, int]]:
