@@ -112,7 +112,9 @@ def test_help_is_no_error(run: Run, call: tuple[str, ...]) -> None:
     assert "transom" in done.out
 
 
-@pytest.mark.parametrize("call", [("reply",), ("show", "a", "b"), ("search",), ("export", "a", "b"), ("verify", "--fast")])
+@pytest.mark.parametrize(
+    "call", [("reply",), ("show", "a", "b"), ("search",), ("export", "a", "b"), ("verify", "--fast")]
+)
 def test_a_call_that_cannot_be_understood_exits_2(run: Run, call: tuple[str, ...]) -> None:
     done = run(*call)
     assert done.code == 2
