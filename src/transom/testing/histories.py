@@ -188,7 +188,11 @@ class Play:
     def step(self) -> bool:
         if not self.boundary():
             return False
-        self.sent.append(self.session.request())
+        try:
+            self.sent.append(self.session.request())
+        except OverBudget as refusal:  # for want of room for what a rival said since
+            self.refused.append(refusal)
+            return False
         self.watch(self.session)
         return True
 
