@@ -187,7 +187,7 @@ class Session:
         return self._retried(decide)
 
     def request(self) -> Prepared:
-        """The next request, with its verdict appended. Raises `UsageError` while calls are open (L4), and as `boundary`."""
+        """The next request, with its verdict appended. Raises `UsageError` while calls are open (L4); as `boundary`."""
         return self._requested()[0]
 
     def _requested(self) -> tuple[Prepared, tuple[Event, ...]]:
