@@ -1,8 +1,8 @@
 """A live session: the kernel's share of a step, memory over twelve windows. `python -m bench.live` prints P3 and P13.
 
-The agent is the one of `transom run`, its model plays a script. The CPU time of provider and tools is measured apart
-and taken off; what is left is the kernel's share: boundary, request, verdict and bytes, and what came back weighed,
-appended and folded. It is compared with the controls of P3 on the messages that were sent, over a log in memory, as P3
+The agent is the one of `transom run`, its model plays a script. The CPU time of the three ports a step asks (provider,
+tools, sources) is measured apart and taken off; what is left is the kernel's share: boundary, request, verdict and
+bytes, and what came back weighed, appended and folded. It is compared with the controls of P3 on the messages that were sent, over a log in memory, as P3
 is defined. The incremental control does its step behind the provider's, so that both meet caches which others have
 used. Told beside it: the step over the store of `transom run` (P1 is its goal), and that of `python -m bench kernel` in
 the same rounds.
@@ -40,7 +40,7 @@ from transom.compose import Store
 from transom.core.block import Text, ToolCall, ToolResultRaw
 from transom.core.event import Draft, Effect, Event, ModelReplied, Tool, ToolReturned, WindowOpened
 from transom.core.wire import Dialect
-from transom.ports import Delta, Outcome, Outgoing, Provider, Reply, Tools
+from transom.ports import Delta, Outcome, Outgoing, Provider, Reply, Sample, Sources, Tools
 from transom.session import Session, World
 
 __all__ = ["run"]
@@ -124,6 +124,20 @@ class _Hands:
         return found
 
 
+@dataclass(slots=True)
+class _Around:
+    """The sources of the agent: files that are asked whether they changed."""
+
+    inner: Sources
+    seconds: float = 0.0
+
+    def sample(self) -> Sequence[Sample]:
+        start = process_time()
+        samples = self.inner.sample()
+        self.seconds += process_time() - start
+        return samples
+
+
 _API = provider_anthropic.api(reach=Reach())
 
 
@@ -134,14 +148,18 @@ class _Arm:
     session: Session
     model: _Model
     hands: _Hands
+    around: _Around
     world: World
 
     def step(self) -> float:
         """The kernel's seconds in one step."""
-        before = self.model.seconds + self.hands.seconds
+        before = self._asked()
         start = process_time()
         self.session.step(self.world)
-        return process_time() - start - (self.model.seconds + self.hands.seconds - before)
+        return process_time() - start - (self._asked() - before)
+
+    def _asked(self) -> float:
+        return self.model.seconds + self.hands.seconds + self.around.seconds
 
 
 def _arm(kept: Store, folder: Path, size: int, seed: int) -> _Arm:
@@ -152,7 +170,9 @@ def _arm(kept: Store, folder: Path, size: int, seed: int) -> _Arm:
     agent = live.agent(kept, _chosen(model, _ENDLESS), folder, live.Manner(policy=PLAIN, is_unsandboxed=True))
     grow(agent.session, drafts, until=size)
     hands = _Hands(agent._world.tools, (_result(returned) for _, returned in pairs))
-    return _Arm(agent.session, model, hands, replace(agent._world, tools=hands))
+    assert agent._world.sources is not None
+    around = _Around(agent._world.sources)
+    return _Arm(agent.session, model, hands, around, replace(agent._world, tools=hands, sources=around))
 
 
 def _chosen(model: Provider, limit: int) -> live.Model:
@@ -226,7 +246,7 @@ def _costs(arm: _Arm, stored: _Arm, size: int, seed: int) -> dict[str, float]:
     spent: dict[str, list[float]] = {}
     for _ in range(_ROUNDS):
         seconds = dict.fromkeys(("kernel", "over the store", "the step of `bench kernel`"), 0.0)
-        written, controlled = model.written, model.controlled
+        written, controlled, around = model.written, model.controlled, arm.around.seconds
         for _ in range(_STEPS):
             seconds["kernel"] += arm.step()
             seconds["over the store"] += stored.step()
@@ -237,6 +257,7 @@ def _costs(arm: _Arm, stored: _Arm, size: int, seed: int) -> dict[str, float]:
         seconds["full"] = _STEPS * cpu(lambda: full(model.messages, counted))
         seconds["full memo"] = _STEPS * cpu(lambda: full(model.messages, memo.__getitem__))
         seconds["writing HTTP"] = model.written - written
+        seconds["sources"] = arm.around.seconds - around
         for name, value in seconds.items():
             spent.setdefault(name, []).append(value / _STEPS)
     for session in (arm.session, stored.session, bare):
