@@ -151,12 +151,14 @@ def connect(path: Path, synchronous: str, *, is_reader: bool = False) -> sqlite3
 
 
 def _has_wal(path: Path) -> bool:
+    """Whether a WAL holds anything, which `immutable` would not see; a full disk leaves an empty one behind."""
     wal = path.with_name(f"{path.name}-wal")
     return wal.exists() and wal.stat().st_size > 0
 
 
 def _read_only(path: Path) -> str:
-    """Where no writer left a WAL, none can be made either: the file is all there is."""
+    """Where no writer left a WAL, none can be made either: the file is all there is. An empty one has a writer, who may
+    be about to fill it."""
     wal = path.with_name(f"{path.name}-wal")
     return "mode=ro" if wal.exists() else "mode=ro&immutable=1"
 
