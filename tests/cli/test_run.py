@@ -341,7 +341,8 @@ def test_ctrl_c_at_a_question_is_no_and_stop(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_ctrl_c_once_ends_after_the_step_and_twice_at_once(tmp_path: Path, times: int) -> None:
-    waits = {"call": [{"tool": "run", "arguments": {"command": "echo $$ > started; sleep 2; touch whole"}}]}
+    command = "echo $$ > started; until [ -e go ]; do sleep 0.1; done; touch whole"
+    waits = {"call": [{"tool": "run", "arguments": {"command": command}}]}
     path = script_file(tmp_path, waits, {"say": "Done."})
     term = Terminal(tmp_path, "run", "Wait.", "--script", str(path), *BASE)
     deadline = time.monotonic() + 60
@@ -352,6 +353,8 @@ def test_ctrl_c_once_ends_after_the_step_and_twice_at_once(tmp_path: Path, times
     term.until("stopping after this step; Ctrl-C again: now")
     if times == 2:
         os.killpg(term.process.pid, signal.SIGINT)
+    else:
+        (tmp_path / "go").touch()
     term.until("go on with: transom resume")
     assert term.end() == 130
     assert (tmp_path / "whole").exists() == (times == 1)
