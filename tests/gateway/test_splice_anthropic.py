@@ -293,6 +293,16 @@ def test_what_the_blocks_of_an_answer_do_not_say_goes_along() -> None:
     assert cut_off.wire == ""
 
 
+def test_a_call_that_the_output_limit_cut_off_goes_back_as_an_object() -> None:
+    events = answer_events({**called("new_context"), "caller": {"type": "code"}}, stop="max_tokens")
+    del events[-4]  # the call's last delta
+    _, splice = run([stream(events)])
+    assert isinstance(splice.answer, Reply)
+    assert splice.answer.blocks == (ToolCall(call_id="toolu_1", name="new_context", arguments='{"pat'),)
+    (item,) = json.loads(f"[{splice.wire}]")
+    assert item["input"] == {"input": '{"pat'}
+
+
 def test_a_host_call_beside_a_clients_is_cut_out() -> None:
     given_stream = stream(answer_events(said("I"), called("recall"), called("read", "toolu_2"), said("on")))
     for cut in (0, 1, 13):

@@ -11,7 +11,7 @@ import msgspec
 
 from transom.adapters.provider_api import counted, kind_of, read_loosely
 from transom.adapters.provider_errors import Failure, failure_of
-from transom.adapters.provider_writing import string, written_array, written_object
+from transom.adapters.provider_writing import input_object, string, written_array, written_object
 from transom.core.block import Block, Opaque, Text, Thought, ToolCall
 from transom.core.event import Usage
 from transom.ports import Delta, Reply
@@ -109,7 +109,8 @@ class _Open:
         for name, texts in self.grown.items():
             text = "".join(texts)
             if name == "input":
-                fields[name] = text.encode() or fields.get(name, b"{}")
+                if text.strip():
+                    fields[name] = input_object(text)  # cut off by the output limit it would be no JSON
                 continue
             opened = fields.get(name, b"")
             start = msgspec.json.decode(opened, type=str) if opened.startswith(b'"') else ""
