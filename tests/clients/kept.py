@@ -60,7 +60,11 @@ class Kept:
 
     def lacking(self, seen: tuple[Seen, ...]) -> list[str]:
         """What the client sent or got and no fact holds, with what it was in. An element that comes again with other
-        marks or under another id is known again, and held as it came first."""
+        marks or under another id is known again, and held as it came first.
+
+        Where the gateway was killed nobody could write on. What had no status by then may never have been read, and the
+        client sends it again; an answer that was cut is held by nobody but the client, which throws it away, and a
+        request beside the main loop is held once its answer came."""
         observed = self.facts(Observed)
         raw = {fact.raw for fact in observed}
         asked = [json.loads(fact.raw) for fact in observed if fact.kind == "client_request"]
@@ -75,6 +79,8 @@ class Kept:
                 continue  # what is relayed is no request of a model, such as one to count tokens
             answer = one.answer.decode()
             if one.said in {"side", "compaction"}:
+                if not one.is_whole:
+                    continue
                 whole = [one.body.decode() in raw, f"200 {answer}" in raw]
                 found.extend(
                     f"{number}: a {part} beside"
@@ -82,7 +88,7 @@ class Kept:
                     if not kept
                 )
                 continue
-            if answer not in answers:
+            if one.is_whole and answer not in answers:
                 found.append(f"{number}: the answer")
             for name, value in one.json().items():
                 if name in _LISTS and isinstance(value, list):

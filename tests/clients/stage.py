@@ -183,21 +183,23 @@ class Stage:
     def killed(
         self, limit: int, hooks: Sequence[Mapping[str, Any]], *, kills: int, seed: int, env: Env = NO_ENV
     ) -> Run:
-        """As `governed`, the gateway killed `kills` times at moments drawn from `seed`, and started again at once. There
-        is no witness: a client finds nobody at its address for as long as a start takes."""
+        """As `governed`, the gateway killed `kills` times at moments drawn from `seed`, and started again at once. For as
+        long as a start takes, the witness cuts what a client asks for."""
         script = {**self.script(hooks), "limit_tokens": limit}
         with self._fresh("killed") as log, self.kit.model(script, log=log) as model:
             progress = goes_by_results(model, seconds=THINKS)
             gateway = Gateway(model.base_url, self.folder / "store", limit, port=free_port())
             try:
                 gateway.start()
-                client = self.kit.start(self.client, gateway.url, self.work, job.asked(self.work), self.home, env=env)
-                done = killing(gateway, progress, client, steps=job.STEPS, kills=kills, chance=random.Random(seed))
-                ended = client.ended()
+                with Tap(gateway.url) as tap:
+                    asked = job.asked(self.work)
+                    client = self.kit.start(self.client, tap.base_url, self.work, asked, self.home, env=env)
+                    done = killing(gateway, progress, client, steps=job.STEPS, kills=kills, chance=random.Random(seed))
+                    ended = client.ended()
                 status = {**gateway.get("/transom/status"), "kills": done}
             finally:
                 gateway.stop()
-            return self.run_of(ended, model.records(), (), status)
+            return self.run_of(ended, model.records(), tap.seen, status)
 
     @contextmanager
     def _fresh(self, name: str) -> Iterator[Path]:

@@ -1,4 +1,7 @@
-"""A witness between a client and the gateway: a relay that keeps every request and every answer, to the byte."""
+"""A witness between a client and the gateway: a relay that keeps every request and every answer, to the byte.
+
+Where the other side dies, the client's connection is cut at once, as the other side's own would have been.
+"""
 
 from __future__ import annotations
 
@@ -86,6 +89,14 @@ class Tap:
         self.seen.append(one)
         if "websocket" in named.get("upgrade", "").lower():
             return await self._upgrade(one)
+        try:
+            return await self._answered(request, one)
+        except aiohttp.ClientError:
+            if request.transport is not None:
+                request.transport.abort()
+            return web.Response()  # to nobody
+
+    async def _answered(self, request: web.Request, one: Seen) -> web.StreamResponse:
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _ENDS}
         async with self._client.request(
             one.method,

@@ -119,6 +119,8 @@ def test_a_client_comes_to_its_end_though_the_gateway_is_killed_twenty_times(cli
     assert run.upstream_tokens() <= client.limit
     kept = Kept(run.store)
     assert kept.problems == []
+    assert kept.lacking(run.seen) == []
+    assert [one for one in run.seen if not one.is_whole], "no request was under way when the gateway was killed"
     assert set(kept.verdicts()) <= {"hit", "miss"}
     assert not [fact for fact in kept.facts(Observed) if fact.kind == "failed_open"]
     longest = max(kept.sessions, key=lambda one: len(kept.sessions[one]))
