@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.gateway.peers import Asked, Peer, connected, message, received, sent
+from yarl import URL
 
 from transom import compose
 from transom.core.event import Observed
@@ -23,6 +24,7 @@ from transom.errors import BadInput, UsageError
 from transom.gateway.entrance import TurnedAway, entered
 from transom.gateway.redaction import read_rules
 from transom.gateway.serving import Plan, gateway
+from transom.gateway.upstream import Upstream
 from transom.testing.client import Client, Refused
 from transom.testing.model_server import APIS, Call, ModelServer, Said
 
@@ -194,6 +196,24 @@ def test_the_path_of_an_upstream_stands_before_the_client_s(serve: Callable[...,
             sent(client, "/v1/messages?beta=true", ASKED)
             assert received(client).status == 200
         assert peer.asked[0].target == "/proxy/anthropic/v1/messages?beta=true"
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "provider"),
+    [
+        ("/v1/messages/count_tokens", {}, "anthropic"),
+        ("/v1/models", {"x-api-key": "k"}, "anthropic"),
+        ("/v1/models", {"authorization": "Bearer k", "anthropic-version": "2023-06-01"}, "anthropic"),
+        ("/api/oauth/profile", {"authorization": "Bearer k", "Anthropic-Beta": "oauth-2025-04-20"}, "anthropic"),
+        ("/api/claude_cli/bootstrap", {"authorization": "Bearer sk-ant-oat01-k"}, "anthropic"),
+        ("/v1/models", {"authorization": "Bearer sk-proj-k"}, "openai"),
+        ("/v1/models", {"authorization": "k"}, "openai"),
+        ("/v1/responses", {}, "openai"),
+    ],
+)
+def test_a_login_at_one_provider_never_reaches_the_other(path: str, headers: dict[str, str], provider: str) -> None:
+    upstream = Upstream({"anthropic": "https://anthropic.test", "openai": "https://openai.test"}, 1.0)
+    assert upstream.url(path, headers) == URL(f"https://{provider}.test{path}")
 
 
 # -- what a request may smuggle

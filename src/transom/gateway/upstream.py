@@ -124,6 +124,9 @@ def _base(name: str, url: str) -> str:
 
 
 def _provider(path: str, headers: Mapping[str, str]) -> str:
-    if path.startswith(("/v1/messages", "/v1/complete")) or "anthropic-version" in headers or "x-api-key" in headers:
+    """By the path, else by whose credentials come with it: one provider's must not reach another."""
+    if path.startswith(("/v1/messages", "/v1/complete")) or "x-api-key" in headers:
         return "anthropic"
-    return "openai"
+    is_login = headers.get("authorization", "").partition(" ")[2].lstrip().startswith("sk-ant-")
+    is_theirs = is_login or any(name.lower().startswith("anthropic-") for name in headers)
+    return "anthropic" if is_theirs else "openai"
