@@ -33,10 +33,11 @@ KNOWN_RULES = read_rules("known")
 
 @pytest.mark.parametrize("name", list(KNOWN))
 def test_each_known_form_is_found_wherever_it_stands_in_a_json_value(name: str) -> None:
-    raw = json.dumps({"a": [1, {"b": f'he said "{SECRETS[name]}"\n'}], "n": 12345678901234567890}).encode()
-    made = json.loads(KNOWN_RULES.json(raw))
+    value = {"a": [1, {"b": f'he said "{SECRETS[name]}"\n'}], "n": 12345678901234567890, SECRETS[name]: 1}
+    made = json.loads(KNOWN_RULES.json(json.dumps(value).encode()))
     assert made["a"][1]["b"] == f'he said "[redacted {name}]"\n'
     assert made["n"] == 12345678901234567890
+    assert made[f"[redacted {name}]"] == 1
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists))

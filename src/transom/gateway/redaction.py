@@ -39,7 +39,7 @@ class Redactor:
     rules: tuple[tuple[str, re.Pattern[str]], ...] = ()
 
     def json(self, raw: bytes) -> bytes:
-        """A JSON value with every string redacted; the very same bytes if nothing matched."""
+        """A JSON value with every string redacted, names of fields too; the very same bytes if nothing matched."""
         if not self.rules or not self._may_match(raw):
             return raw
         try:
@@ -69,7 +69,7 @@ class Redactor:
             case list():
                 return [self._value(one) for one in value]
             case dict():
-                return {name: self._value(one) for name, one in value.items()}
+                return {self.text(name): self._value(one) for name, one in value.items()}
             case _:
                 return value
 
