@@ -26,6 +26,7 @@ from transom import compose
 from transom.core.event import Fact, Observed, RequestFailed, WindowOpened
 from transom.gateway.face_anthropic import AnthropicFace
 from transom.gateway.known import Known
+from transom.gateway.redaction import read_rules
 from transom.gateway.serving import Plan
 from transom.testing.client import Client, Refused
 from transom.testing.model_server import APIS, Call, ModelServer
@@ -424,6 +425,18 @@ def test_a_compressed_body_goes_up_as_it_came(serve: Callable[..., str]) -> None
         ).startswith("unread; ")  # type: ignore[union-attr]
         assert peer.asked[0].body == packed
         assert peer.asked[0].header("content-encoding") == "gzip"
+
+
+@pytest.mark.parametrize("policy", ["rollover", "raw"])
+def test_a_compressed_body_in_which_no_secret_can_be_found_goes_nowhere(policy: str, serve: Callable[..., str]) -> None:
+    packed = gzip.compress(json.dumps(ASKED).encode())
+    with Peer(lambda one, _: one.sendall(message(b"{}"))) as peer:
+        with connected(serve(peer, policy, redactor=read_rules("known"))) as client:
+            sent(client, PATH, packed, content_encoding="gzip")
+            got = received(client)
+        assert got.status == 415
+        assert json.loads(got.body)["type"] == "error"
+        assert not peer.asked
 
 
 @pytest.mark.parametrize(

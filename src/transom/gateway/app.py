@@ -153,6 +153,8 @@ class Gateway:
         url = self.upstream.url(path, request.headers)
         if url is None:
             raise TurnedAway(502, f"transom: no upstream for {bare}; name one with --upstream")
+        if self._settings.redactor.rules and request.headers.get("content-encoding", "identity").lower() != "identity":
+            raise TurnedAway(415, "transom: with --redact a request has to come uncompressed, so that it can be read")
         body = await self._body(request)
         face = self.office.faces.get(bare) if request.method == "POST" else None
         asked = _Asked(request, url, body)
