@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from time import process_time
 
 import pytest
 from hypothesis import given
@@ -45,6 +46,19 @@ def test_what_holds_no_secret_stays_the_same_bytes(value: object) -> None:
     raw = json.dumps(value).encode()
     assert KNOWN_RULES.json(raw) is raw
     assert NO_RULES.json(b'{"x": "sk-ant-api03-abcdefghijklmnopqrstuv"}').count(b"sk-ant") == 1
+
+
+def test_a_key_that_a_diff_took_out_is_found() -> None:
+    lines = SECRETS["private-key"].splitlines()
+    assert KNOWN_RULES.text("\n".join(f"-{line}" for line in lines)) == "-[redacted private-key]"
+
+
+@pytest.mark.parametrize("begun", ["-----BEGIN PRIVATE KEY-----\n", "-----BEGIN A ", "-eyJabcdefghijk"])
+def test_a_megabyte_of_what_only_begins_like_a_secret_holds_up_nobody(begun: str) -> None:
+    raw = json.dumps(begun * (1_000_000 // len(begun))).encode()
+    began = process_time()
+    assert KNOWN_RULES.json(raw) is raw
+    assert process_time() - began < 5
 
 
 def test_what_is_no_json_is_redacted_as_text() -> None:
