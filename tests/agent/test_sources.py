@@ -106,6 +106,20 @@ def test_outside_of_a_repository_only_the_workspaces_own_rules_are_read(root: Pa
     assert rules(root, 10_000) is None
 
 
+def test_rules_behind_a_link_out_of_the_repository_are_named_and_not_read(root: Path) -> None:
+    (root / ".git").mkdir()
+    inner = root / "api"
+    inner.mkdir()
+    (root.parent / "id_rsa").write_text("hush")
+    (root / "CLAUDE.md").write_text("Be brief.")
+    (root / "AGENTS.md").symlink_to("CLAUDE.md")
+    (inner / "AGENTS.md").symlink_to(root.parent / "id_rsa")
+    said = rules(inner, 10_000) or ""
+    assert "Be brief." in said
+    assert "hush" not in said
+    assert f"[{inner / 'AGENTS.md'}: a link out of the repository; it is not read]" in said
+
+
 def test_rules_larger_than_their_share_are_cut_with_the_number_that_is_missing(root: Path) -> None:
     (root / "AGENTS.md").write_text("r" * 5000)
     said = sample(root, "rules", limit=10_000).text or ""

@@ -39,10 +39,16 @@ def file_text(path: Path) -> str | None:
 
 def rules(root: Path, room: int) -> str | None:
     """The rules that hold in `root`, in at most `room` characters; what is cut is counted, with the path to read on
-    at. Raises `OSError`."""
+    at. A link that leads out of the repository is not followed: whoever wrote it would choose which of the user's files
+    the model is shown. Raises `OSError`."""
     said: list[str] = []
-    for folder in _folders_down_to(root):
+    folders = _folders_down_to(root)
+    top = folders[0].resolve()
+    for folder in folders:
         path = folder / RULES_FILE
+        if path.is_symlink() and path.exists() and not path.resolve().is_relative_to(top):
+            said.append(f"[{path}: a link out of the repository; it is not read]")
+            continue
         text = file_text(path)
         if text:
             name = path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
