@@ -327,6 +327,16 @@ def test_asking_before_a_change_takes_yes_no_and_always(tmp_path: Path) -> None:
     ]
 
 
+def test_what_is_to_be_allowed_hides_nothing_behind_a_long_start(tmp_path: Path) -> None:
+    hidden = {"call": [{"tool": "run", "arguments": {"command": f": {'x' * 9000}; touch hidden"}}]}
+    term = Terminal(tmp_path, "run", "Go.", "--script", str(script_file(tmp_path, hidden)), *BASE[:3], "--ask")
+    term.until("[a]lways this tool: ")
+    assert "; touch hidden" in term.seen
+    assert re.search(r"\[… 5,\d\d\d characters are not shown …\]", term.seen)
+    os.killpg(term.process.pid, signal.SIGINT)
+    assert term.end() == 130
+
+
 def test_ctrl_c_at_a_question_is_no_and_stop(tmp_path: Path) -> None:
     path = script_file(
         tmp_path, {"call": [{"tool": "write", "arguments": {"path": "b.txt", "content": "x"}}]}, {"say": "Done."}

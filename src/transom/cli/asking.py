@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["approver", "is_person_there", "next_message", "task_of"]
 
 _SHOWN_CHARS = 2000
+"""Of what is to be allowed, at either end: what is left out is counted, so that nothing hides behind a long start."""
 
 
 def is_person_there() -> bool:
@@ -58,7 +59,7 @@ def approver(how: str, stop: Stop) -> Callable[[ToolCall, Effect], bool]:
     def approve(call: ToolCall, effect: Effect) -> bool:
         if effect in ("none", "read") or call.name in always:
             return True
-        say(f"{call.name} ({effect}): {printable(call.arguments)[:_SHOWN_CHARS]}", style="yellow")
+        say(f"{call.name} ({effect}): {_shown(call.arguments)}", style="yellow")
         answer = _line("allow it? [y]es, [n]o, [a]lways this tool: ")
         if answer is None:
             stop.ask()
@@ -68,6 +69,14 @@ def approver(how: str, stop: Stop) -> Callable[[ToolCall, Effect], bool]:
         return answer.strip().lower() in ("y", "yes", "a", "always")
 
     return approve
+
+
+def _shown(arguments: str) -> str:
+    text = printable(arguments)
+    left = len(text) - 2 * _SHOWN_CHARS
+    if left <= 0:
+        return text
+    return f"{text[:_SHOWN_CHARS]}\n[… {left:,} characters are not shown …]\n{text[-_SHOWN_CHARS:]}"
 
 
 def _line(question: str) -> str | None:
