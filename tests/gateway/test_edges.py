@@ -702,3 +702,20 @@ def test_a_client_behind_a_gateway_of_its_own_makes_its_files_as_ever(tmp_path: 
     told = tmp_path / "told"
     assert told.read_text("utf-8").startswith("http://127.0.0.1:")
     assert told.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "said"),
+    [("#!/bin/sh\nkill -9 $$\n", 137, ""), ("\x7fELF is none", 2, "claude: cannot be started: Exec format error")],
+)
+def test_a_client_that_is_killed_or_never_starts_ends_as_in_a_shell(
+    program: str, code: int, said: str, tmp_path: Path
+) -> None:
+    client = tmp_path / "claude"
+    client.write_text(program, "utf-8")
+    client.chmod(0o755)
+    command = [sys.executable, "-m", "transom", "gateway", "run", "--store", str(tmp_path / "store"), "--", str(client)]
+    done = subprocess.run(command, capture_output=True, timeout=60, check=False, text=True)
+    assert done.returncode == code
+    assert said in done.stderr
+    assert "should not happen" not in done.stderr

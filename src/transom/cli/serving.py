@@ -20,7 +20,7 @@ from transom.cli.status import fetched
 from transom.cli.terminal import out, say
 from transom.cli.terms import parse_tokens
 from transom.core.policy import PRESETS
-from transom.errors import BadInput, UsageError
+from transom.errors import BadInput, UsageError, reason_of
 from transom.gateway.clients import client, client_in
 from transom.gateway.entrance import checked_token
 from transom.gateway.journal import Style, write_to
@@ -32,6 +32,8 @@ __all__ = ["address_of", "plan_of", "run_behind", "serve_until_stopped", "show_s
 
 _GRACE = 30.0
 """Seconds that requests under way get to end."""
+_SIGNALLED = 128
+"""What a shell adds to the signal that ended a program."""
 
 
 def plan_of(
@@ -148,9 +150,11 @@ async def _behind(plan: Plan, name: str, command: list[str], place: int) -> int:
     if set_up.file and not set_up.env and not set_up.arguments:
         say(f"{name} is set by a file alone: put this into {set_up.file}\n{set_up.settings}")
     try:
-        process = await asyncio.create_subprocess_exec(
-            *command[: place + 1], *set_up.arguments, *command[place + 1 :], env={**os.environ, **set_up.env}
-        )
+        words = (*command[: place + 1], *set_up.arguments, *command[place + 1 :])
+        try:
+            process = await asyncio.create_subprocess_exec(*words, env={**os.environ, **set_up.env})
+        except OSError as problem:
+            raise BadInput(f"{command[0]}: cannot be started: {reason_of(problem)}") from None
         loop = asyncio.get_running_loop()
         for one in (signal.SIGINT, signal.SIGTERM):  # the client hears them, and ends as it does
             loop.add_signal_handler(one, _pass_on, process, one)
@@ -161,7 +165,7 @@ async def _behind(plan: Plan, name: str, command: list[str], place: int) -> int:
             look = f"transom handoffs {row.session[:8]}{where}"
             left = f"; what they left to each other: {look}" if row.window > 1 else ""
             say(f"gateway: session {row.session}: {counts}{left}")
-        return code
+        return code if code >= 0 else _SIGNALLED - code
     finally:
         await server.cleanup()
 
