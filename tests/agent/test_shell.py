@@ -171,6 +171,20 @@ def test_ctrl_c_ends_the_command_and_goes_on_up(root: Path) -> None:
     assert is_gone(pid)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_command_does_not_outlive_who_is_told_to_end_or_loses_the_terminal(root: Path, number: int) -> None:
+    script = (
+        "import sys; from pathlib import Path; from transom.adapters.sandbox import Unsandboxed; "
+        "from transom.agent.shell import Run, run; "
+        "run(Path(sys.argv[1]), Unsandboxed(), Run(command='sleep 60 & echo $! >pid; wait'))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script, root])
+    pid = wait_for(root / "pid")
+    process.send_signal(number)
+    assert process.wait(30) == 128 + number
+    assert is_gone(pid)
+
+
 def test_ctrl_c_at_any_moment_leaves_nothing_running(root: Path) -> None:
     script = textwrap.dedent(
         """

@@ -36,6 +36,9 @@ _COUNT_SECONDS = 1.0
 _GRACE_SECONDS = 1.0
 """Between SIGTERM and SIGKILL: enough to remove a lock file, short beside any time limit."""
 _READ_BYTES = 65536
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SIGNALLED = 128
+"""What a shell adds to the signal that ended a program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +60,8 @@ def follow(
     most_processes: int,
     has_keeper: bool,
 ) -> Ended:
-    """Run to the end, or end it. Raises `OSError` if it cannot start; whatever else is raised (Ctrl-C), nothing of the
-    command is left running."""
+    """Run to the end, or end it. Raises `OSError` if it cannot start; whatever else is raised (Ctrl-C, SIGTERM),
+    nothing of the command is left running."""
     began = time.monotonic()
     with _Interrupts() as interrupts:
         process = subprocess.Popen(
@@ -91,32 +94,39 @@ def follow(
 
 
 class _Interrupts:
-    """Keeps Ctrl-C from striking where a process has been started and is not yet held, or while it is being ended: the
-    handler that was there (the default one raises) is called at the next `deliver`, or after the end."""
+    """Keeps Ctrl-C, SIGTERM and the closing of the terminal from striking where a process has been started and is not
+    yet held, or while it is being ended. What was there before is done at the next `deliver`, or after the end: a
+    handler is called (that of Ctrl-C raises); what would have ended us raises `SystemExit`, since a command in a
+    session of its own would live on."""
 
     def __init__(self) -> None:
-        self._handler: Callable[[int, FrameType | None], object] | None = None
-        self._pending: tuple[int, FrameType | None] | None = None
+        self._handlers: dict[int, Callable[[int, FrameType | None], object] | signal.Handlers] = {}
+        self._pending: list[tuple[int, FrameType | None]] = []
 
     def __enter__(self) -> Self:
-        handler = signal.getsignal(signal.SIGINT)
-        if callable(handler) and threading.current_thread() is threading.main_thread():
-            self._handler = handler
-            signal.signal(signal.SIGINT, self._note)
+        if threading.current_thread() is threading.main_thread():
+            for number in _ENDING:
+                handler = signal.getsignal(number)
+                if callable(handler) or handler is signal.SIG_DFL:
+                    self._handlers[number] = handler
+                    signal.signal(number, self._note)
         return self
 
     def __exit__(self, *raised: object) -> None:
-        if self._handler is not None:
-            signal.signal(signal.SIGINT, self._handler)
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
         self.deliver()
 
     def deliver(self) -> None:
-        pending, self._pending = self._pending, None
-        if pending is not None and self._handler is not None:
-            self._handler(*pending)
+        while self._pending:
+            number, frame = self._pending.pop(0)
+            handler = self._handlers[number]
+            if not callable(handler):
+                raise SystemExit(_SIGNALLED + number)
+            handler(number, frame)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self._pending = (number, frame)
+        self._pending.append((number, frame))
 
 
 def _watch(
