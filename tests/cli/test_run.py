@@ -392,6 +392,15 @@ def test_a_narrow_terminal_folds_the_gauge_and_cuts_no_figure(
     assert len(gauges) == 2
 
 
+def test_of_a_command_that_failed_its_own_words_are_shown(run: Run, place: Path) -> None:
+    commands = ("echo first; exit 3", "exit 4", "echo started; echo 'Error: a fault'; exit 5")
+    calls = [{"call": [{"tool": "run", "arguments": {"command": one}}]} for one in commands]
+    done = run("run", "Go.", "--script", script_file(place, *calls, {"say": "Done."}), *BASE)
+    assert [line for line in done.err.splitlines() if line.startswith("  exit ")] == [
+        *("  exit 3: first", "  exit 4: no output", "  exit 5: Error: a fault")
+    ]
+
+
 def test_what_the_host_says_and_what_fails_is_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
     view = Display()
     facts = (

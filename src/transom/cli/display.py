@@ -171,8 +171,9 @@ class Display:
         text = "\n".join(block_words(one) for one in result.blocks)
         lines = text.strip().splitlines()
         if result.is_error or result.exit_code not in (None, 0):
-            said = next(iter(error_lines(text, 1)), lines[0] if lines else "no output")
             code = f"exit {result.exit_code}: " if result.exit_code is not None else "error: "
+            own = lines[:-1] if lines and lines[-1] == f"[exit code {result.exit_code}]" else lines
+            said = next(iter(error_lines("\n".join(own), 1)), own[0] if own else "no output")
             self._say(f"  {code}{said}", "red")
         elif len(lines) <= 1:
             self._say(f"  {lines[0] if lines else 'no output'}", "dim")
