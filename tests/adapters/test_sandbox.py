@@ -138,7 +138,7 @@ def test_root_works_in_the_workspace_of_another_user(root: Path) -> None:
 
 
 @pytest.mark.parametrize("has_hooks", [True, False])
-def test_what_git_runs_outside_cannot_be_planted(root: Path, has_hooks: bool) -> None:
+def test_hooks_and_config_that_git_obeys_outside_cannot_be_planted(root: Path, has_hooks: bool) -> None:
     subprocess.run(["git", "init", "-q", "--template=", root], check=True)
     if has_hooks:
         (root / ".git" / "hooks").mkdir()
@@ -152,6 +152,13 @@ def test_what_git_runs_outside_cannot_be_planted(root: Path, has_hooks: bool) ->
     assert not (root / ".git" / "hooks" / "pre-commit").exists()
     commit = "echo x >a && git add a && git -c user.name=n -c user.email=e commit -qm x && git log --format=%s"
     assert said(root, open_sandbox(root), commit).endswith("x\n[exit code 0]")
+
+
+def test_where_a_worktree_has_its_repository_is_not_changed(root: Path) -> None:
+    (root / ".git").write_text("gitdir: /elsewhere\n")
+    for command in ("echo gitdir: evil >.git", "rm .git", "mv .git old", "ln -sf evil .git"):
+        assert "[exit code 0]" not in said(root, open_sandbox(root), command), command
+    assert (root / ".git").read_text() == "gitdir: /elsewhere\n"
 
 
 def test_nothing_outlives_the_call(root: Path) -> None:

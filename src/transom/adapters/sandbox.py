@@ -1,6 +1,7 @@
 """What stands around a command: bubblewrap where it works, nothing only where the user said so.
 
-    workspace     read and write; of its `.git`, `hooks` and `config` read-only (git outside would run what they say)
+    workspace     read and write; of its `.git`, `hooks` and `config` read-only (git outside would run what they say),
+                  and all of it where it is a file that names another folder (a worktree)
     system        read-only; folders of keys and of other sessions hidden; /tmp, /var/tmp, /run private and empty
     network       none, not even the machine's own, unless allowed
     processes     a namespace of their own that dies whole with the call, or with us; no new privileges; no
@@ -11,8 +12,9 @@
                   first; no core files
 
 Not contained: reading what else the user may read; the share of processors and disk; what the workspace's files do to
-whoever runs them later, outside. With the network allowed, all of it, and sockets with abstract names. For root no
-kernel limits processes: a fork bomb is ended, but the machine is slow until it is gone.
+whoever runs them later, outside. Git outside is one of these: it obeys the config of a repository that was made inside
+and that the index or a `.git/commondir` names. With the network allowed, all of it, and sockets with abstract names.
+For root no kernel limits processes: a fork bomb is ended, but the machine is slow until it is gone.
 
 It is tried once when it is opened. A bubblewrap that fails later fails the command: nothing runs outside of it.
 """
@@ -68,7 +70,8 @@ class Bubblewrap:
         return (
             f"Commands run in bubblewrap, {network}: they write only to {self.root} and to a private /tmp, see no keys "
             f"in the home folder, and end with their call; at most {self.most_processes} processes. Not contained: "
-            "reading other files, the share of processors and disk, and what changed files do when someone runs them."
+            "reading other files, the share of processors and disk, and what changed files do when someone runs them "
+            "(git outside, too, may run what a repository made here says)."
             + (" You are root, so the kernel bounds no processes: run as a user." if os.geteuid() == 0 else "")
         )
 
@@ -105,6 +108,8 @@ class Bubblewrap:
             hooks, config = str(folder / "hooks"), str(folder / "config")
             yield from ("--ro-bind", hooks, hooks) if Path(hooks).is_dir() else ("--tmpfs", hooks)
             yield from ("--ro-bind-try", config, config)
+        elif folder.is_file():
+            yield from ("--ro-bind", str(folder), str(folder))
 
     def _secrets(self) -> Iterator[Path]:
         named = (*(Path.home() / name for name in _SECRETS), *map(Path, _SYSTEM_SECRETS), *self.hidden)
