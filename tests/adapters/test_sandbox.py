@@ -44,6 +44,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / ".ssh").mkdir(parents=True)
     (folder / ".ssh" / "id").write_text("private key")
     (folder / ".netrc").write_text("password")
+    (folder / ".codex").mkdir()
+    (folder / ".codex" / "auth.json").write_text("login of an agent")
     monkeypatch.setenv("HOME", str(folder))
     return folder
 
@@ -93,11 +95,11 @@ def test_keys_and_what_is_hidden_are_not_seen(root: Path, home: Path, tmp_path: 
     store.mkdir()
     (store / "log.db").write_text("other sessions")
     sandbox = open_sandbox(root, hidden=(store, tmp_path / "not-there"))
-    text = said(root, sandbox, "cat ~/.ssh/id ~/.netrc store/log.db /etc/shadow; ls ~ 2>&1")
-    assert not any(word in text for word in ("private key", "password", "other sessions", "root:"))
+    text = said(root, sandbox, "cat ~/.ssh/id ~/.netrc ~/.codex/auth.json store/log.db /etc/shadow; ls ~ 2>&1")
+    assert not any(word in text for word in ("private key", "password", "login of", "other sessions", "root:"))
     inside = open_sandbox(home)
-    text = said(home, inside, "cat .ssh/id .netrc; echo ok >note")
-    assert not any(word in text for word in ("private key", "password"))
+    text = said(home, inside, "cat .ssh/id .netrc .codex/auth.json; echo ok >note")
+    assert not any(word in text for word in ("private key", "password", "login of"))
     assert (home / "note").read_text() == "ok\n"
 
 
@@ -121,6 +123,14 @@ def test_no_privilege_is_held_or_gained(root: Path) -> None:
     text = said(root, open_sandbox(root), "grep -E '^(CapEff|NoNewPrivs)' /proc/self/status; mount -t tmpfs x /mnt")
     assert text.startswith("CapEff:\t0000000000000000\nNoNewPrivs:\t1\n")
     assert "[exit code 0]" not in text
+
+
+def test_no_setting_of_the_kernel_is_written_by_root_either(root: Path) -> None:
+    """The same value is written that stands there: where it could be written, nothing is harmed."""
+    name = "/proc/sys/kernel/core_pattern"
+    text = said(root, open_sandbox(root), f'same=$(cat {name}); printf %s "$same" >{name}')
+    assert "[exit code 1]" in text
+    assert "Read-only file system" in text or (os.geteuid() != 0 and "Permission denied" in text)
 
 
 def test_root_works_in_the_workspace_of_another_user(root: Path) -> None:

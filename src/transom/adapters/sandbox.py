@@ -39,8 +39,13 @@ _TRIAL_SECONDS = 20
 _PRIVATE = ("/tmp", "/var/tmp", "/run")  # noqa: S108 - not used, but replaced by empty ones
 _SECRETS = (
     *(".aws", ".azure", ".config/gcloud", ".config/gh", ".docker", ".git-credentials", ".gnupg", ".kube", ".netrc"),
-    *(".password-store", ".pypirc", ".ssh"),
+    *(".password-store", ".pypirc", ".ssh", ".cargo/credentials", ".cargo/credentials.toml", ".config/github-copilot"),
+    *(".claude/.credentials.json", ".codex/auth.json", ".gemini/oauth_creds.json", ".qwen/oauth_creds.json"),
+    *(".local/share/opencode/auth.json", ".pi/agent/auth.json"),
 )
+_SETTINGS = tuple(f"/proc/{name}" for name in ("acpi", "asound", "bus", "fs", "irq", "scsi", "sys", "sysrq-trigger"))
+"""What root may write without any capability: `sys/kernel/core_pattern` names a program that the kernel runs outside.
+Those that container runtimes make read-only or hide (the OCI default). Bubblewrap leaves `sys` open for root."""
 _SYSTEM_SECRETS = ("/etc/shadow", "/etc/gshadow", "/etc/sudoers.d", "/etc/ssl/private")
 _BOUNDS = (
     "ulimit -c 0; ulimit -u {processes} 2>/dev/null || ulimit -p {processes} 2>/dev/null; "
@@ -87,6 +92,8 @@ class Bubblewrap:
 
     def _mounts(self) -> Iterator[str]:
         yield from ("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc")
+        for name in _SETTINGS:
+            yield from ("--ro-bind-try", name, name)
         for folder in _PRIVATE:
             if Path(folder).is_dir() and not Path(folder).is_symlink():
                 yield from ("--tmpfs", folder)
