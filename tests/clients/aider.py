@@ -27,6 +27,8 @@ _FLAGS = (
     *("--no-show-model-warnings", "--no-gitignore", "--no-pretty", "--no-auto-commits", "--map-tokens", "0"),
     *("--max-chat-history-tokens", "1000000"),
 )
+_GOES_ON = ("--restore-chat-history",)
+"""It reads its old messages out of what it printed, so they come back in other words."""
 
 
 def lay_out(work: Path) -> None:
@@ -68,15 +70,17 @@ def watched(model: Any, *, seconds: float) -> Progress:
     return progress
 
 
-def start(kit: Kit, api: str, url: str, work: Path, home: Path) -> Running:
+def start(
+    kit: Kit, api: str, url: str, work: Path, home: Path, *, rounds: range = range(ROUNDS), goes_on: bool = False
+) -> Running:
     program = kit.clients / "aider" / "bin" / "aider"
     if not program.exists():
         pytest.skip(f"client aider is not installed in {kit.clients}: make test-clients installs it")
-    home.mkdir()
+    home.mkdir(exist_ok=goes_on)
     env = {"HOME": str(home), "PATH": os.environ["PATH"], "LANG": "C.UTF-8", "TERM": "dumb", "NO_COLOR": "1"}
     env |= {"AIDER_ANALYTICS": "false", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     env |= {"OPENAI_API_KEY": "sk-none", "OPENAI_API_BASE": f"{url}/v1"}
     env |= {"ANTHROPIC_API_KEY": "sk-none", "ANTHROPIC_API_BASE": url}
-    words = [f"Close item {number}. Never touch README.md. {_PAD}\n" for number in range(ROUNDS)]
-    command = [str(program), "--model", APIS[api], *_FLAGS, "list.txt"]
+    words = [f"Close item {number}. Never touch README.md. {_PAD}\n" for number in rounds]
+    command = [str(program), "--model", APIS[api], *_FLAGS, *(_GOES_ON if goes_on else ()), "list.txt"]
     return Running(command, work=work, env=env, said="".join((*words, "/exit\n")))

@@ -34,6 +34,10 @@ class Kept:
             if session_id in {"", one}:
                 yield from events
 
+    def once(self) -> Iterator[Event]:
+        """All events, those that a fork has of its parent once."""
+        return iter({event.uuid: event for event in self._events("")}.values())
+
     def rollovers(self, session_id: str) -> list[str]:
         """The causes of its windows but the first, in order."""
         return [fact.cause for fact in self.facts(WindowOpened, session_id)]

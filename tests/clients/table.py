@@ -27,7 +27,10 @@ _TESTS = {
         "test_aider_does_not_notice_its_windows",
     ),
     "with thoughts": ("test_a_client_s_thoughts_stay_valid_over_windows",),
-    "resumed": ("test_a_session_is_gone_on_with_by_another_process_behind_another_gateway",),
+    "resumed": (
+        "test_a_session_is_gone_on_with_by_another_process_behind_another_gateway",
+        "test_aider_goes_on_with_its_chat_behind_another_gateway",
+    ),
     "killed": (
         "test_a_client_comes_to_its_end_though_the_gateway_is_killed_twenty_times",
         "test_aider_comes_to_its_end_though_the_gateway_is_killed_twenty_times",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -17,7 +17,7 @@ from typing import Any, Self
 import aiohttp
 from aiohttp import ClientConnectionResetError, web
 
-__all__ = ["Seen", "Tap"]
+__all__ = ["Seen", "Tap", "passed"]
 
 _ENDS = {"host", "connection", "keep-alive", "transfer-encoding", "upgrade", "content-length", "te"}
 
@@ -132,3 +132,25 @@ class Tap:
 
 
 _OURS = ("x-transom-status", "x-transom-session")
+_BETWEEN = {"host", "connection", "accept-encoding", "content-length", "keep-alive", "transfer-encoding"}
+"""Headers that belong to a connection."""
+
+
+def passed(seen: list[Seen]) -> Sequence[object]:
+    """What went by, in an order of its own: some clients ask for two things at once."""
+    kept = [one for one in seen if one.status != 426]
+    return sorted(
+        (
+            one.method,
+            one.path,
+            one.body,
+            one.status,
+            bytes(one.answer),
+            sorted(set(one.headers.items()) - _between(one)),
+        )
+        for one in kept
+    )
+
+
+def _between(one: Seen) -> set[tuple[str, str]]:
+    return {(name, value) for name, value in one.headers.items() if name in _BETWEEN}

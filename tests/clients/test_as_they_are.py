@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 from tests.clients import job
@@ -11,7 +11,7 @@ from tests.clients.kept import Kept
 from tests.clients.kit import CLIENTS, Client
 from tests.clients.model import overstates
 from tests.clients.stage import Stage
-from tests.clients.tap import Seen
+from tests.clients.tap import passed
 
 from transom.core.event import Observed
 
@@ -22,30 +22,8 @@ WINDOWS = {"qwen": (90_000, 45_000), "opencode": (200_000, 1_200_000)}
 was told for the truth when it looks how much room a summary has made; opencode knows the windows of some models."""
 WINDOW = (200_000, 190_000)
 COMPACTING = [one for one in CLIENTS if one.name != "mini"]
-_BETWEEN = {"host", "connection", "accept-encoding", "content-length", "keep-alive", "transfer-encoding"}
-"""Headers that belong to a connection."""
 
 On = Callable[..., Stage]
-
-
-def passed(seen: list[Seen]) -> Sequence[object]:
-    """What went by, in an order of its own: some clients ask for two things at once."""
-    kept = [one for one in seen if one.status != 426]
-    return sorted(
-        (
-            one.method,
-            one.path,
-            one.body,
-            one.status,
-            bytes(one.answer),
-            sorted(set(one.headers.items()) - _between(one)),
-        )
-        for one in kept
-    )
-
-
-def _between(one: Seen) -> set[tuple[str, str]]:
-    return {(name, value) for name, value in one.headers.items() if name in _BETWEEN}
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=[one.id for one in CLIENTS])

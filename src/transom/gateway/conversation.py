@@ -44,9 +44,11 @@ from transom.core.evidence import Files
 from transom.core.rewriting import is_own_form
 from transom.core.state import Item
 from transom.core.surface import HOST_TOOLS, NEW_CONTEXT, Surface, surface, withheld_refusal
+from transom.core.wire import Rendering
 from transom.gateway.face import Call, Face
-from transom.gateway.known import Answer, Known, Request, answer_fact, request_fact
+from transom.gateway.known import Answer, Known, Request, answer_fact, request_fact, runs
 from transom.gateway.redaction import NO_RULES, Redactor, redaction
+from transom.gateway.room import closed, opening
 from transom.hosting import Desk, refused
 from transom.ports import Blobs, Log, Reply
 from transom.session import Prepared, Rules, Session
@@ -101,6 +103,8 @@ class Conversation:
     known: Known = field(init=False)
     asked: Call | None = None
     """The last request, without its bytes."""
+    begun: int = 0
+    """Messages upstream that a fork began with, where nobody asked for them in its name yet."""
     is_unheard: bool = False
     """The last request asked for a handoff, and nobody answered."""
 
@@ -196,8 +200,23 @@ class Conversation:
         known.raws[:] = call.elements[call.lead : call.lead + common]
         if new:
             self._take(call, new, known.answered(new))
+        elif rest := self._rest(call):  # asked again, in a form of its own
+            self._append(request_fact(Request(digests=[], ends=[], elements=[], rest=rest, is_more=True)))
         self._answer_hosted()
         self.asked = replace(call, body=b"")
+
+    def make_room(self, call: Call, common: int) -> None:
+        """Open a window where this fork begins, if what the request brings needs it. Where a model hands over, it is
+        asked to as ever."""
+        self._head(call)
+        state, rules = self.session.state, self.session.rules
+        if self.host_tools or state.window.calls:
+            return
+        new = call.elements[call.lead + common :]
+        if any(self.face.speaker(element) == "user" for element in new):
+            self._append(*closed(state))
+        self._append(*opening(state, rules, new))
+        self.begun = 0 if self.is_plain else Rendering(rules.dialect).wire(state).messages
 
     def extend(self, call: Call) -> None:
         """Append a request that names the answer it continues and brings only what is new."""
@@ -209,14 +228,12 @@ class Conversation:
     def _take(self, call: Call, new: Sequence[bytes], answered: int) -> None:
         """Append what new elements say; the first `answered` of them are in the log as the model's own."""
         known = self.known
-        lead = b"[%b]" % b",".join(call.elements[: call.lead])
-        fields = {name: lead if name in _ELEMENTS else value for name, value in call.fields.items()}
-        rest = {name: value for name, value in fields.items() if known.rest.get(name) != value}
+        rest = self._rest(call)
         before = self.session.state.seq
         facts: list[Fact] = []
         digests = [known.digest(element) for element in new]
         ends: list[int] = []
-        for first, end in _runs(self.face, new, answered):
+        for first, end in runs(self.face, new, answered):
             shown = [self.redactor.json(element) for element in new[first:end]]
             seq = before + len(facts) + 1  # of what says that they came: it stands before what they say
             said = self.face.facts(shown, self.blobs) if first >= answered else ()
@@ -227,17 +244,24 @@ class Conversation:
                 digests=[digest.hex() for digest in digests[first:end]],
                 ends=ends[first:end],
                 elements=[msgspec.Raw(element) for element in shown],
-                rest={} if first else {name: msgspec.Raw(self.redactor.json(value)) for name, value in rest.items()},
+                rest={} if first else rest,
                 is_more=first > 0,
             )
             facts.extend((request_fact(brought), *said))
         self._append(*facts)
         known.take(digests, ends, new)
-        known.rest.update(rest)
         is_foreign = any(isinstance(fact, ModelReplied) for fact in facts)
         known.since = before + 1 if is_foreign else 0
         if is_foreign:  # what it has answered needs no room in a window that opens at once
             self._append(*disposed(self.session.state))
+
+    def _rest(self, call: Call) -> dict[str, msgspec.Raw]:
+        """The fields of a request that are others than in the one before, as the log keeps them."""
+        lead = b"[%b]" % b",".join(call.elements[: call.lead])
+        fields = {name: lead if name in _ELEMENTS else value for name, value in call.fields.items()}
+        rest = {name: value for name, value in fields.items() if self.known.rest.get(name) != value}
+        self.known.rest.update(rest)
+        return {name: msgspec.Raw(self.redactor.json(value)) for name, value in rest.items()}
 
     def _head(self, call: Call) -> None:
         """The client's own system text and tools, with the host's behind them: a new epoch if they changed."""
@@ -275,15 +299,16 @@ class Conversation:
             self._append(HostSaid(kind="continue", blocks=(Text(text=_GO_ON),)))
         self.session.show(shows=not self.is_plain)
         prepared = self.session.request()
-        self.missed.update(prepared.verdict.reasons)
         now = surface(self.session.state)
-        wire = prepared.wire
+        wire, verdict = prepared.wire, prepared.verdict
+        self.missed.update(verdict.reasons)
+        kept = self.begun if verdict.reasons == ("initial",) else verdict.kept
         body = self.face.body(
             call,
             tools=self.host_tools,
             messages=None if self.is_plain else wire.body[: wire.messages],
             tail=b"" if self.is_plain else wire.tail,
-            marks=None if self.is_plain else breakpoints(wire, prepared.verdict.kept),
+            marks=None if self.is_plain else breakpoints(wire, kept),
             forced=now.forced,
             withheld=now.withheld,
         )
@@ -354,17 +379,3 @@ class Conversation:
         if any(is_own_form(fact) for fact in facts):
             self.is_plain = False
         self.session.append(*facts)
-
-
-def _runs(face: Face, new: Sequence[bytes], answered: int) -> Iterable[tuple[int, int]]:
-    """Neighbouring elements that are read together: those of one answer, or one of anybody else."""
-    if answered:
-        yield 0, answered
-    first = answered
-    while first < len(new):
-        end = first + 1
-        if face.speaker(new[first]) == "assistant":
-            while end < len(new) and face.speaker(new[end]) == "assistant":
-                end += 1
-        yield first, end
-        first = end

@@ -153,6 +153,9 @@ class Governor:
                 best.fork(end, session_id) if end else self._start(face, call, identity, rules, session_id)
             )
             common = best.common(call)
+            if end:
+                best.session.go_on(rules)
+                best.make_room(call, common)
         known.use(best)
         best.session.go_on(rules)
         best.admit(call, common)

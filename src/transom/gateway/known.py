@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from base64 import b64decode, b64encode
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import is_
 
@@ -21,7 +21,7 @@ from transom.core.canon import plain_text
 from transom.core.event import Event, ModelReplied, Observed, SessionOpened
 from transom.gateway.face import Face
 
-__all__ = ["Answer", "Known", "Request", "answer_fact", "request_fact"]
+__all__ = ["Answer", "Known", "Request", "answer_fact", "request_fact", "runs"]
 
 _REQUEST, _ANSWER = "client_request", "client_answer"
 _PACKED = b'{"base64":"'
@@ -31,7 +31,7 @@ _PACKED = b'{"base64":"'
 class Request(msgspec.Struct, omit_defaults=True):
     """What a request brought. `ends[i]` is the session's seq behind element `i`, `rest` the top-level fields that
     changed, the list of elements with those that belong to the head. `is_more`: it is not the first fact of its
-    request."""
+    request, or only says what is other where that is asked again."""
 
     digests: list[str]
     ends: list[int]
@@ -172,3 +172,17 @@ class Known:
 
 def _letters(text: str) -> str:
     return "".join(text.split())
+
+
+def runs(face: Face, new: Sequence[bytes], answered: int) -> Iterable[tuple[int, int]]:
+    """Neighbouring elements that are read together: those of one answer, or one of anybody else."""
+    if answered:
+        yield 0, answered
+    first = answered
+    while first < len(new):
+        end = first + 1
+        if face.speaker(new[first]) == "assistant":
+            while end < len(new) and face.speaker(new[end]) == "assistant":
+                end += 1
+        yield first, end
+        first = end
