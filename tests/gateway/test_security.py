@@ -406,6 +406,17 @@ def test_a_named_secret_goes_nowhere_on_any_way_through(how: str, plan: Plan, se
     assert not holds(plan, secret)
 
 
+@pytest.mark.parametrize("path", ["/v1/messages/count_tokens?beta=true", "/v1/responses/compact", "/v1/embeddings"])
+def test_a_named_secret_goes_nowhere_by_a_path_that_is_only_relayed(path: str, serve: Callable[..., str]) -> None:
+    with Peer(answers) as peer, connected(serve(peer, redactor=read_rules("known"))) as client:
+        sent(client, path, {**ASKED, "input": "My key is AKIAABCDEFGHIJKLMNOP."})
+        assert received(client).status == 200
+        sent(client, "/v1/files", b"\x89PNG \\u AKIAABCDEFGHIJKLMNOP")
+        assert received(client).status == 200
+        assert json.loads(peer.asked[0].body)["input"] == "My key is [redacted aws-access-key]."
+        assert peer.asked[1].body == b"\x89PNG \\u AKIAABCDEFGHIJKLMNOP"
+
+
 # -- who sees whose
 
 
