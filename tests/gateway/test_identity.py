@@ -70,3 +70,20 @@ def test_who_it_is_does_not_part_one_history_from_itself() -> None:
     face = FACES["chat"]
     call = face.call(body("chat", MINI))
     assert len({identify(face, call, {"user-agent": one}).key for one in ("pi/1", "litellm/1", "")}) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("Your task is to create a detailed summary of the conversation so far.", "compaction"),
+        ("CONTEXT CHECKPOINT COMPACTION: write a handoff.", "compaction"),
+        ("Now create a detailed summary of our conversation for the changelog.", "main"),
+        ("What does context compaction do here?", "main"),
+    ],
+)
+def test_a_person_who_asks_for_a_summary_is_no_client_that_compacts(words: str, kind: str) -> None:
+    face = FACES["anthropic"]
+    tool = {"name": "read", "input_schema": {"type": "object"}}
+    said = [{"role": "user", "content": words}]
+    call = face.call(json.dumps({"model": "m1", "max_tokens": 9, "tools": [tool], "messages": said}).encode())
+    assert identify(face, call, {}).kind == kind

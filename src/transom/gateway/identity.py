@@ -68,7 +68,7 @@ _AGENT = re.compile(r"(claude-cli|codex|opencode|pi|qwencode|aider)(?![a-z])", r
 _VERSION = re.compile(r"[^/ ]*/(\d[\w.+-]{0,40})")
 _CALLED = {"claude-cli": "claude-code", "qwencode": "qwen-code"}
 _COMPACTING = re.compile(
-    r"create a detailed summary of (the|our|this) conversation|CONTEXT CHECKPOINT COMPACTION"
+    r"your task is to create a detailed summary of (the|our|this)\b|CONTEXT CHECKPOINT COMPACTION"
     r"|detailed prompt for continuing our conversation|structured context checkpoint"
     r"|(produce|generate|provide|emit|update)[^\n]{0,60}<state_snapshot>|briefly summarize this partial conversation",
     re.IGNORECASE,
