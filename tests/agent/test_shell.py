@@ -140,11 +140,13 @@ def test_a_command_as_long_as_no_system_takes_is_told(call: Call) -> None:
 
 
 def test_secrets_of_the_environment_are_not_handed_on(monkeypatch: pytest.MonkeyPatch, call: Call) -> None:
-    for name in ("ANTHROPIC_API_KEY", "GITHUB_TOKEN", "my_password", "SSH_AUTH_SOCK", "AWS_SECRET_ACCESS_KEY"):
+    named = ("ANTHROPIC_API_KEY", "GITHUB_TOKEN", "my_password", "SSH_AUTH_SOCK", "AWS_SECRET_ACCESS_KEY")
+    for name in (*named, "MYSQL_PWD", "GH_PAT", "GPG_PASSPHRASE", "npm_config__auth", "SMTP_PASS"):
         monkeypatch.setenv(name, "hush")
     monkeypatch.setenv("GOPATH", "/go")
     assert "hush" not in call("run", command="env").text
     assert environment()["GOPATH"] == "/go"
+    assert {"PATH", "PWD"} & set(os.environ) <= set(environment())
     assert call("run", command="echo $TERM $PAGER").text.startswith("dumb cat\n")
 
 

@@ -34,7 +34,9 @@ _LOOKS = frozenset(
 _GIT_LOOKS = frozenset(("blame", "diff", "log", "ls-files", "rev-parse", "show", "status"))
 _ODD = re.compile(r"/|--o(?!neline$)|--e|(?:.*[/=:])?\.\.(?:/|$)|.*=/")
 """Words that lead out of the workspace, or are git's `--output` and `--ext-diff`, which it takes abbreviated too."""
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH_SOCK", re.IGNORECASE)
+_SECRET = re.compile(
+    r"KEY|TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH_SOCK|BEARER|COOKIE|_(AUTH|PASS|PAT|PWD)$", re.IGNORECASE
+)
 _QUIET = {
     "TERM": "dumb",
     "NO_COLOR": "1",
