@@ -146,7 +146,7 @@ def test_secrets_of_the_environment_are_not_handed_on(monkeypatch: pytest.Monkey
     monkeypatch.setenv("GOPATH", "/go")
     assert "hush" not in call("run", command="env").text
     assert environment()["GOPATH"] == "/go"
-    assert {"PATH", "PWD"} & set(os.environ) <= set(environment())
+    assert "PATH" in environment()
     assert call("run", command="echo $TERM $PAGER").text.startswith("dumb cat\n")
 
 
