@@ -173,6 +173,28 @@ def test_a_program_that_the_repository_names_is_not_run(tree: Path, engine: str,
     assert not (tree / "ran").exists()
 
 
+def test_a_program_that_would_fetch_what_a_repository_lacks_is_not_run(tree: Path, engine: str, call: Call) -> None:
+    """Git reads the patterns of a `.gitignore` that is not in the working tree from its objects, and those of a partial
+    clone from elsewhere."""
+    git = ("git", "-C", tree)
+    entry = ("--add", "--cacheinfo", f"100644,{'12' * 20},sub/.gitignore")
+    settings = {
+        "core.repositoryformatversion": "1",
+        "extensions.partialClone": "origin",
+        "remote.origin.promisor": "true",
+        "remote.origin.url": "ssh://nowhere/x",
+        "core.sshCommand": f"touch {tree}/ran;",
+    }
+    (tree / "sub").mkdir()
+    (tree / "sub" / "new.py").write_text("")
+    subprocess.run([*git, "update-index", *entry], check=True)
+    subprocess.run([*git, "update-index", "--skip-worktree", "sub/.gitignore"], check=True)
+    for name, value in settings.items():
+        subprocess.run([*git, "config", name, value], check=True)
+    assert "sub/new.py" in call("find").text
+    assert not (tree / "ran").exists()
+
+
 def test_the_scanner_alone_lists_and_matches(
     tree: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:

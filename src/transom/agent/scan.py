@@ -23,7 +23,9 @@ __all__ = ["glob_pattern", "main"]
 _FILLED = frozenset((".git", ".hg", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", ".venv", "__pycache__"))
 _FILLED_TOO = frozenset(("node_modules", "venv"))
 _GIT = ("git", "-c", "core.fsmonitor=false", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--")
-"""A repository's own configuration may name a program as its monitor; nothing of the workspace is run here."""
+_ALONE = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0"}
+"""A repository's own configuration may name a program as its monitor, or one that fetches what is missing of a
+`.gitignore`; nothing of the workspace is run here."""
 _TOKENS = re.compile(r"\*\*/|\*\*|\*|\?|\[[!^]?+[^/][^\]/]*\]|\{[^{}]*\}|.", re.DOTALL)
 _SNIFFED = 8192
 _LINE_BYTES = 1000
@@ -101,7 +103,8 @@ def _listed(path: str) -> Iterator[str]:
     if Path(path).is_file():
         yield path
         return
-    listed = subprocess.run((*_GIT, path), capture_output=True, check=False) if _has_git() else None
+    alone = {**os.environ, **_ALONE}
+    listed = subprocess.run((*_GIT, path), capture_output=True, check=False, env=alone) if _has_git() else None
     if listed is not None and listed.returncode == 0:
         yield from (os.fsdecode(name) for name in dict.fromkeys(listed.stdout.split(b"\x00")) if name)
         return
