@@ -171,6 +171,16 @@ def test_where_a_worktree_has_its_repository_is_not_changed(root: Path) -> None:
     assert (root / ".git").read_text() == "gitdir: /elsewhere\n"
 
 
+def test_a_bubblewrap_in_the_workspace_is_none(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root / "bin").mkdir()
+    (root / "bin" / "bwrap").write_text("#!/bin/sh\nexit 42\n")
+    (root / "bin" / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{root / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    sandbox = open_sandbox(root)
+    assert isinstance(sandbox, Bubblewrap)
+    assert not Path(sandbox.program).is_relative_to(root)
+
+
 def test_nothing_outlives_the_call(root: Path) -> None:
     sandbox = open_sandbox(root)
     code = f"{_PYTHON} -c \"import time; time.sleep(0.7); open('late', 'w')\""
@@ -284,26 +294,30 @@ def fake_bubblewrap(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) 
 def test_a_bubblewrap_that_does_not_work_is_refused_with_its_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    place = tmp_path / "ws"
+    place.mkdir()
     fake_bubblewrap(tmp_path / "bin", monkeypatch, "echo 'bwrap: No permissions to create new namespace' >&2; exit 1")
     with pytest.raises(UsageError, match=r"No permissions to create new namespace\. Install .* --unsandboxed"):
-        open_sandbox(tmp_path)
+        open_sandbox(place)
     fake_bubblewrap(tmp_path / "bin", monkeypatch, "exit 0")
     with pytest.raises(UsageError, match="exit code 0"):
-        open_sandbox(tmp_path)
+        open_sandbox(place)
     (tmp_path / "bin" / "bwrap").write_bytes(b"\x00 no program")
     with pytest.raises(UsageError, match="does not work here"):
-        open_sandbox(tmp_path)
+        open_sandbox(place)
 
 
 def test_a_bubblewrap_that_fails_later_runs_nothing_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "ws"
+    place.mkdir()
     fake_bubblewrap(
         tmp_path / "bin", monkeypatch, "test -e broken && { echo 'bwrap: out of order' >&2; exit 1; }; exit 42"
     )
-    monkeypatch.chdir(tmp_path)
-    sandbox = open_sandbox(tmp_path)
-    (tmp_path / "broken").touch()
-    assert said(tmp_path, sandbox, "touch harm") == "bwrap: out of order\n[exit code 1]"
-    assert not (tmp_path / "harm").exists()
+    monkeypatch.chdir(place)
+    sandbox = open_sandbox(place)
+    (place / "broken").touch()
+    assert said(place, sandbox, "touch harm") == "bwrap: out of order\n[exit code 1]"
+    assert not (place / "harm").exists()
 
 
 def test_without_bubblewrap_there_is_no_sandbox_unless_the_user_wants_none(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import fnmatch
+import os
 import shutil
 import subprocess
 import sys
@@ -23,7 +24,7 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
         pytest.skip("ripgrep (rg) is not installed")
     if request.param == "python":
         found = shutil.which
-        monkeypatch.setattr(shutil, "which", lambda name: None if name == "rg" else found(name))
+        monkeypatch.setattr(shutil, "which", lambda name, **more: None if name == "rg" else found(name, **more))
     return str(request.param)
 
 
@@ -155,7 +156,7 @@ def test_files_outside_a_repository_are_found_but_not_what_tools_fill(
 
 def test_a_pattern_that_never_ends_is_ended(root: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     found = shutil.which
-    monkeypatch.setattr(shutil, "which", lambda name: None if name == "rg" else found(name))
+    monkeypatch.setattr(shutil, "which", lambda name, **more: None if name == "rg" else found(name, **more))
     monkeypatch.setattr(look, "_SECONDS", 1)
     (root / "a.txt").write_text("a" * 60 + "\n")
     began = time.monotonic()
@@ -171,6 +172,24 @@ def test_a_program_that_the_repository_names_is_not_run(tree: Path, engine: str,
     subprocess.run(["git", "-C", tree, "config", "core.fsmonitor", str(monitor)], check=True)
     assert not call("find").is_error
     assert not (tree / "ran").exists()
+
+
+def test_a_program_that_stands_in_the_workspace_is_not_run(
+    tree: Path, engine: str, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a person has it who works in an environment of the workspace."""
+    folder = tree / ".venv" / "bin"
+    folder.mkdir(parents=True)
+    for name in ("rg", "git"):
+        (folder / name).write_text(f"#!/bin/sh\ntouch {tree}/ran\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}.venv/bin{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.chdir(tree)
+    assert "src/app.py" in call("find").text
+    assert "src/app.py" in call("grep", pattern="fetch").text
+    assert not (tree / "ran").exists()
+    monkeypatch.setenv("PATH", str(folder))
+    assert scan.outside(tree) == os.defpath
 
 
 def test_a_program_that_would_fetch_what_a_repository_lacks_is_not_run(tree: Path, engine: str, call: Call) -> None:

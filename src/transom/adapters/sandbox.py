@@ -158,7 +158,7 @@ def open_sandbox(
         return Unsandboxed(most_processes=most_processes)
     if root == Path(root.anchor):
         raise UsageError(f"workspace {root}: is the whole system, which no sandbox can spare; name a folder in it")
-    program = shutil.which("bwrap")
+    program = shutil.which("bwrap", path=_outside(root))
     if program is None:
         raise UsageError(f"no sandbox: there is no bubblewrap (bwrap) on this machine. {_HOW_TO}")
     sandbox = Bubblewrap(
@@ -194,6 +194,13 @@ def _namespaces(is_network_allowed: bool) -> Iterator[str]:
     yield from ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
     if not is_network_allowed:
         yield "--unshare-net"
+
+
+def _outside(root: Path) -> str:
+    """PATH without what lies in `root`: a command of an earlier run may have put a bubblewrap of its own there."""
+    real = Path(os.path.realpath(root))
+    folders = [folder for folder in os.get_exec_path() if Path(folder).is_absolute()]
+    return os.pathsep.join(one for one in folders if not Path(os.path.realpath(one)).is_relative_to(real))
 
 
 def _shell() -> str:

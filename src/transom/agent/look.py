@@ -63,7 +63,7 @@ class Grep(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def find(workspace: Workspace, args: Find, page_bytes: int) -> Outcome:
     where = _place(workspace, args.path)
-    ended, output, _ = _start(workspace, _lister(where), _LISTED_BYTES)
+    ended, output, _ = _start(workspace, _lister(workspace, where), _LISTED_BYTES)
     names = [os.fsdecode(name).removeprefix("./") for name in output.split(b"\x00")[:-1]]
     pattern = scan.glob_pattern(args.pattern)
     start = 0 if where == "." else len(where) + 1
@@ -82,10 +82,10 @@ def grep(workspace: Workspace, args: Grep, page_bytes: int) -> Outcome:
     note = ""
     if "\x00" in args.pattern + args.glob:
         return failed("pattern or glob holds a NUL character, which no text file does. Send it without.")
-    ended, output, is_cut = _start(workspace, _matcher(args, where, is_literal=False), _MATCHED_BYTES)
+    ended, output, is_cut = _start(workspace, _matcher(workspace, args, where, is_literal=False), _MATCHED_BYTES)
     if ended.exit_code == 2 and b"regex parse error" in output:
         note = "[not a regular expression: looked for to the letter]\n"
-        ended, output, is_cut = _start(workspace, _matcher(args, where, is_literal=True), _MATCHED_BYTES)
+        ended, output, is_cut = _start(workspace, _matcher(workspace, args, where, is_literal=True), _MATCHED_BYTES)
     found = sorted(line for line in map(_match, output.split(b"\n")) if line is not None)
     late = "" if ended.end == "exit" else f"\n[only what was seen in {_SECONDS} s: name a folder in path]"
     if not found:
@@ -106,15 +106,15 @@ def _place(workspace: Workspace, path: str) -> str:
     return real.relative_to(workspace.root).as_posix()
 
 
-def _lister(where: str) -> Sequence[str]:
-    program = shutil.which("rg")
+def _lister(workspace: Workspace, where: str) -> Sequence[str]:
+    program = _ripgrep(workspace)
     if program:
         return (program, *_RG, "--files", "--null", "--", where)
     return (sys.executable, "-I", scan.__file__, "files", where)
 
 
-def _matcher(args: Grep, where: str, *, is_literal: bool) -> Sequence[str]:
-    program = shutil.which("rg")
+def _matcher(workspace: Workspace, args: Grep, where: str, *, is_literal: bool) -> Sequence[str]:
+    program = _ripgrep(workspace)
     if not program:
         flags = "i" * args.ignore_case + "F" * is_literal
         return (sys.executable, "-I", scan.__file__, "lines", where, args.glob, flags, args.pattern)
@@ -128,13 +128,17 @@ def _matcher(args: Grep, where: str, *, is_literal: bool) -> Sequence[str]:
     )
 
 
+def _ripgrep(workspace: Workspace) -> str | None:
+    return shutil.which("rg", path=scan.outside(workspace.root))
+
+
 def _start(workspace: Workspace, argv: Sequence[str], whole: int) -> tuple[Ended, bytes, bool]:
     """How it ended, its output, and whether some of that was dropped."""
     spool = Spool(whole)
     ended = follow(
         argv,
         root=workspace.root,
-        environment=os.environ,
+        environment={**os.environ, "PATH": scan.outside(workspace.root)},
         spool=spool,
         seconds=_SECONDS,
         most_processes=_PROCESSES,

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["glob_pattern", "main"]
+__all__ = ["glob_pattern", "main", "outside"]
 
 _FILLED = frozenset((".git", ".hg", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", ".venv", "__pycache__"))
 _FILLED_TOO = frozenset(("node_modules", "venv"))
@@ -53,6 +53,14 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
         else:
             out += {"**/": "(?:.*/)?", "**": ".*", "?": "[^/]"}.get(sign) or re.escape(sign)
     return re.compile(out, re.DOTALL)
+
+
+def outside(root: Path) -> str:
+    """PATH without what lies in `root`, as an environment there does: a command may have put a program of its own into
+    it, and what is looked for by this runs outside of the sandbox."""
+    folders = [folder for folder in os.get_exec_path() if Path(folder).is_absolute()]
+    kept = [folder for folder in folders if not Path(os.path.realpath(folder)).is_relative_to(root)]
+    return os.pathsep.join(kept) or os.defpath
 
 
 def _one_of(body: str) -> str:
