@@ -11,7 +11,7 @@ import pytest
 
 from transom import compose
 from transom.core.event import WindowOpened
-from transom.gateway import governor
+from transom.gateway import held
 from transom.gateway.serving import Plan
 from transom.testing.client import Client
 from transom.testing.model_server import APIS, Call, ModelServer, Said, words_of
@@ -83,7 +83,7 @@ def test_a_client_that_shows_its_files_anew_in_each_request_has_them_in_each_win
 def test_the_longest_idle_history_makes_room_and_is_known_again_when_it_goes_on(
     api: str, plan: Plan, serve: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(governor, "_HELD_BYTES", 100_000)
+    monkeypatch.setattr(held, "_HELD_BYTES", 100_000)
     with ModelServer(lambda _: [Call(name="read", arguments={"path": "f"})]) as model:
         url = serve(model, context_limit=400_000)
         clients = [Client(api, url, lambda *_: PAGE * 20, headers={"session-id": str(number)}) for number in range(3)]
@@ -91,8 +91,8 @@ def test_the_longest_idle_history_makes_room_and_is_known_again_when_it_goes_on(
             client.say("Read it all.")
             assert client.step()
             assert client.step()  # with a result of 73 kB
-        held = httpx2.get(f"{url}/transom/status").json()["sessions"]
-        assert len(held) < len(clients)
+        sessions = httpx2.get(f"{url}/transom/status").json()["sessions"]
+        assert len(sessions) < len(clients)
         assert all(client.step() for client in clients)
     with compose.store(plan.store) as kept:
         assert len(kept.log.sessions()) == len(clients)

@@ -210,9 +210,9 @@ class Conversation:
         asked to as ever."""
         self._head(call)
         state, rules = self.session.state, self.session.rules
-        if self.host_tools or state.window.calls:
-            return
         new = call.elements[call.lead + common :]
+        if not new or self.host_tools or state.window.calls:
+            return
         if any(self.face.speaker(element) == "user" for element in new):
             self._append(*closed(state))
         self._append(*opening(state, rules, new))

@@ -1,18 +1,16 @@
 """The governor: which conversation a request belongs to, and under which rules it is governed. Synchronous; all of it
 runs in one thread of its own, so that the kernel never meets itself and the socket's loop never waits for it.
 
-Sessions of one key are named by the key and a number, roots and forks alike, so that after a restart they are found
-again without an index. A conversation that was long idle is dropped from memory; the log brings it back.
+A conversation that was long idle is dropped from memory; the log brings it back (`held`).
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from uuid import UUID, uuid5
 
 import msgspec
 
@@ -28,6 +26,7 @@ from transom.core.wire import Dialect
 from transom.errors import KernelError, SequenceConflict, UsageError
 from transom.gateway.conversation import Conversation, Ready
 from transom.gateway.face import Call, Face
+from transom.gateway.held import Held, Histories, session_name
 from transom.gateway.identity import UNKNOWN, Identity
 from transom.gateway.known import Answer
 from transom.gateway.redaction import Redactor
@@ -38,18 +37,13 @@ __all__ = ["Governor", "Turn"]
 
 Row = dict[str, str | int | float | dict[str, int]]
 
-_NAMES = UUID("6f0b7a52-9a0e-5c41-8d52-6d1c3f0e7b11")
-"""The namespace of session ids made from a client's key."""
-_HELD, _HELD_BYTES = 64, 256 << 20
-"""Conversations in memory, and bytes of their last requests; the longest idle ones go first. A conversation takes about
-four times its request."""
+_LATEST, _RULES = 64, 64
+"""Answers that a request may name where the server keeps the history, and rules in memory."""
 _KEYED = frozenset({"thinking", "speed", "response_format", "text"})
 """Request fields of the three APIs that messages are cached under (their prompt caching pages, 2026)."""
 _LARGE = 0.1
 """Of the hard limit: a smaller result is not offloaded. Clients cap their results themselves, and a model that asked
 for a file works on what it was given, not on a reference to it."""
-_LOOKED_AT = 16
-"""Newest sessions of one key that are opened to see which a request continues."""
 
 
 @dataclass(slots=True)
@@ -66,25 +60,6 @@ class Turn:
     response_id: str = ""
     """Of the first answer from upstream: the one the client sees."""
     is_over: bool = False
-
-
-@dataclass(slots=True)
-class _Histories:
-    """Of one key: how many sessions it has, and the conversations on the newest of them."""
-
-    count: int
-    open: list[Conversation]
-
-    def add(self, one: Conversation) -> Conversation:
-        self.count += 1
-        self.open.append(one)
-        return one
-
-    def use(self, one: Conversation) -> None:
-        """It comes last, and the longest unused is forgotten if there are too many."""
-        self.open.remove(one)
-        self.open.append(one)
-        del self.open[:-_HELD]
 
 
 class Governor:
@@ -105,16 +80,16 @@ class Governor:
         self._log, self._blobs, self._counter = log, blobs, counter
         self._policy, self._prices, self._context_limit = policy, prices, context_limit
         self._redactor, self._clock, self._ids = redactor, clock, ids
-        self._held: OrderedDict[str, _Histories] = OrderedDict()
+        self._held = Held(log)
         self._answered: OrderedDict[str, Conversation] = OrderedDict()
         self._busy: set[str] = set()
         """Sessions with a turn that is under way."""
-        self._made_rules = lru_cache(maxsize=_HELD)(self._make_rules)
+        self._made_rules = lru_cache(maxsize=_RULES)(self._make_rules)
 
     def read(self, face: Face, body: bytes) -> Call:
         """A request; what it has in common with one of the conversations in memory is not read anew. Raises
         `BadInput`."""
-        held = (one for known in self._held.values() for one in known.open if one.face is face)
+        held = (one for one in self._held.conversations if one.face is face)
         return face.call(body, [one.asked.outline for one in held if one.asked is not None])
 
     def begin(self, face: Face, call: Call, identity: Identity, *, forks: bool = True) -> Turn | None:
@@ -131,15 +106,14 @@ class Governor:
         rules = self._rules(face, call)
         if call.previous:
             return self._taken(self._continued(call, rules), call)
-        known = self._known(face, identity, rules)
-        common, _, _, best = max(
-            ((one.common(call), one.session_id not in self._busy, one.session.state.seq, one) for one in known.open),
-            key=lambda found: found[:3],
-            default=(0, True, 0, None),
-        )
+        known = self._held.of(identity.key, lambda session_id: self._opened(face, session_id, rules))
+        common, best = self._nearest(known, call)
+        if best is None or not best.continues(call, common):
+            for session_id in self._held.missing(known, face, call):
+                self._held.use(known, self._opened(face, session_id, rules))
+            common, best = self._nearest(known, call)
         if best is None or not common:
-            session_id = _session_id(identity.key, known.count)
-            best = known.add(self._start(face, call, identity, rules, session_id))
+            best = self._held.add(known, self._start(face, call, identity, rules, known.next_id))
             common = 0
         elif not best.continues(call, common) or best.session_id in self._busy:
             if best.continues(call, common) and not forks:
@@ -147,19 +121,30 @@ class Governor:
             # Where no client names its history, the same request again may be another client's, unless the first one
             # came to no answer: then it gets nothing of what the model and the host said since.
             is_again = best.session_id not in self._busy and (identity.is_named or best.known.answer is None)
-            end = best.behind(call, common, is_again=is_again)
-            session_id = _session_id(identity.key, known.count)
-            best = known.add(
-                best.fork(end, session_id) if end else self._start(face, call, identity, rules, session_id)
-            )
-            common = best.common(call)
-            if end:
+            if end := best.behind(call, common, is_again=is_again):
+                best = self._held.add(known, best.fork(end, known.next_id))
+                common = best.common(call)
                 best.session.go_on(rules)
                 best.make_room(call, common)
-        known.use(best)
+            else:
+                best = self._held.add(known, self._start(face, call, identity, rules, known.next_id))
+                common = best.common(call)
+        self._held.use(known, best)
         best.session.go_on(rules)
         best.admit(call, common)
+        self._let_go(self._held.make_room({*self._busy, best.session_id}))
         return self._taken(best, call)
+
+    def _nearest(self, known: Histories, call: Call) -> tuple[int, Conversation | None]:
+        """The conversation that has most in common with a request, of several the one it goes on with; how much."""
+        shared = [(one.common(call), one) for one in known.open.values()]
+        most = max((common for common, _ in shared), default=0)
+        found = []
+        for one in (one for common, one in shared if common == most):
+            is_free = one.session_id not in self._busy
+            found.append((is_free and one.continues(call, most), is_free, one.session.state.seq, one))
+        *_, best = max(found, key=lambda one: one[:3], default=(None,))
+        return most, best
 
     def _taken(self, conversation: Conversation, call: Call) -> Turn:
         turn = Turn(conversation, call, conversation.ready(call))
@@ -189,7 +174,7 @@ class Governor:
         self.release(turn)
         if turn.response_id:
             self._answered[turn.response_id] = turn.conversation
-            while len(self._answered) > _HELD:
+            while len(self._answered) > _LATEST:
                 self._answered.popitem(last=False)
 
     def again(self, turn: Turn, reply: Reply | None = None, wire: str = "") -> None:
@@ -201,14 +186,14 @@ class Governor:
 
     def failed_open(self, identity: Identity, reason: str) -> None:
         """What failed halfway is read from the log again; the log says why the client's own request went upstream."""
-        gone = self._forget(identity.key) if identity.key in self._held else []
+        gone = self._forget(identity.key)
         if gone:
             with suppress(KernelError):  # the log may be what failed; the header and the metric say it too
                 gone[-1].failed_open(reason)
 
     def report(self) -> list[Row]:
         """Of the conversations in memory, the newest last: where each window stands and what was spent."""
-        return [self._row(one) for known in self._held.values() for one in known.open]
+        return [self._row(one) for one in self._held.conversations]
 
     def _row(self, one: Conversation) -> Row:
         state = one.session.state
@@ -232,31 +217,16 @@ class Governor:
             "is_price_assumed": price.assumed,
         }
 
-    def _known(self, face: Face, identity: Identity, rules: Rules) -> _Histories:
-        found = self._held.get(identity.key)
-        if found is None:
-            count = 0
-            while self._log.sessions(_session_id(identity.key, count)):
-                count += 1
-            newest = range(max(0, count - _LOOKED_AT), count)
-            found = _Histories(count, [self._opened(face, _session_id(identity.key, one), rules) for one in newest])
-            self._held[identity.key] = found
-        self._held.move_to_end(identity.key)
-        while len(self._held) > 1 and self._is_full():
-            self._forget(next(iter(self._held)))
-        return found
-
     def _forget(self, key: str) -> list[Conversation]:
-        """Of a key that is held: its conversations, which are read from the log if they are wanted again."""
-        gone = self._held.pop(key).open
+        """Of a key: its conversations in memory, which are read from the log if they are wanted again."""
+        gone = self._held.forget(key)
+        self._let_go(gone)
+        return gone
+
+    def _let_go(self, gone: Sequence[Conversation]) -> None:
         sessions = {one.session_id for one in gone}
         for name in [name for name, one in self._answered.items() if one.session_id in sessions]:
             del self._answered[name]
-        return gone
-
-    def _is_full(self) -> bool:
-        held = [one.asked for known in self._held.values() for one in known.open]
-        return len(held) > _HELD or sum(call.outline.size for call in held if call is not None) > _HELD_BYTES
 
     def _opened(self, face: Face, session_id: str, rules: Rules) -> Conversation:
         return Conversation.open(
@@ -265,7 +235,7 @@ class Governor:
 
     def aside(self, face: Face, identity: Identity, body: bytes, status: int, data: bytes) -> None:
         """Keep a request beside the main loop and its answer, in a session of their own that nothing governs."""
-        session_id = _session_id(identity.key, -1)
+        session_id = session_name(identity.key, -1)
         row = next(iter(self._log.sessions(session_id)), None)
         opened = SessionOpened(
             format=FORMAT,
@@ -331,7 +301,3 @@ class Governor:
         if price.assumed or not price.context_window:
             raise UsageError(f"the window of {model!r} is not known: start the gateway with --context-limit")
         return price.context_window
-
-
-def _session_id(key: str, number: int) -> str:
-    return str(uuid5(_NAMES, f"{key}\n{number}"))

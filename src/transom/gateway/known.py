@@ -13,7 +13,9 @@ from base64 import b64decode, b64encode
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from operator import is_
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,7 +23,18 @@ from transom.core.canon import plain_text
 from transom.core.event import Event, ModelReplied, Observed, SessionOpened
 from transom.gateway.face import Face
 
-__all__ = ["Answer", "Known", "Request", "answer_fact", "request_fact", "runs"]
+__all__ = [
+    "Answer",
+    "End",
+    "Known",
+    "Request",
+    "answer_fact",
+    "answer_in",
+    "digest_of",
+    "end_of",
+    "request_fact",
+    "runs",
+]
 
 _REQUEST, _ANSWER = "client_request", "client_answer"
 _PACKED = b'{"base64":"'
@@ -46,6 +59,13 @@ class Answer(msgspec.Struct, omit_defaults=True):
     calls: list[str]
     text: str
     data: str = ""
+
+
+class End(NamedTuple):
+    """By which a history is found: its last element, and the answer behind that (empty if there is none)."""
+
+    digest: bytes
+    answer: bytes
 
 
 _ANY = msgspec.json.Decoder(msgspec.Raw)
@@ -129,6 +149,12 @@ class Known:
         self.raws.extend(raws)
         self.answer = None
 
+    @property
+    def end(self) -> End | None:
+        """Where the history ends, if it has begun."""
+        answer = _print_of(self.answer.calls, self.answer.text) if self.answer else b""
+        return End(self.digests[-1], answer) if self.digests else None
+
     def together(self, common: int) -> int:
         """How many of the first `common` elements a fork can share: those that were read together stay together."""
         while 0 < common < len(self.ends) and self.ends[common - 1] == self.ends[common]:
@@ -137,7 +163,7 @@ class Known:
 
     def digest(self, element: bytes) -> bytes:
         """By which an element is known again, however a client writes it."""
-        return hashlib.sha256(self.face.canonical(element)).digest()[:16]
+        return digest_of(self.face, element)
 
     def common(self, elements: Sequence[bytes]) -> int:
         """How many elements are known, from the first on."""
@@ -157,17 +183,49 @@ class Known:
 
     def answered(self, new: Sequence[bytes]) -> int:
         """How many elements at the start of `new` are the answer the client got; 0 if they are something else."""
-        count = 0
-        while count < len(new) and self.face.speaker(new[count]) == "assistant":
-            count += 1
+        count, calls, said = _said(self.face, new)
         if self.answer is None or not count:
             return 0
-        calls = {call_id for element in new[:count] for call_id in self.face.calls(element)}
-        text = _letters("".join(self.face.text(element) for element in new[:count]))
+        text = _letters(said)
         got = _letters(self.answer.text)
         # An answer without words or calls could be anybody's: two clients may have begun with the same request.
         is_same = calls == set(self.answer.calls) and (bool(calls) or (bool(text) and text in got))
         return count if is_same else 0
+
+
+def digest_of(face: Face, element: bytes) -> bytes:
+    return hashlib.sha256(face.canonical(element)).digest()[:16]
+
+
+def end_of(events: Iterable[Event]) -> End | None:
+    """Where the last request among them ended, and what was answered; None if there is none."""
+    digest, answer = "", b""
+    for event in events:
+        fact = event.fact
+        if isinstance(fact, Observed) and fact.kind == _REQUEST:
+            asked = _REQUEST_OF.decode(fact.raw)
+            digest, answer = (asked.digests or [digest])[-1], b""
+        elif isinstance(fact, Observed) and fact.kind == _ANSWER:
+            got = _ANSWER_OF.decode(fact.raw)
+            answer = _print_of(got.calls, got.text)
+    return End(bytes.fromhex(digest), answer) if digest else None
+
+
+def answer_in(face: Face, new: Sequence[bytes]) -> bytes:
+    """The answer that elements begin with, as an `End` has it."""
+    _, calls, text = _said(face, new)
+    return _print_of(calls, text) if calls or text else b""
+
+
+def _said(face: Face, new: Sequence[bytes]) -> tuple[int, set[str], str]:
+    """Of the model's elements at the start of `new`: how many they are, the ids of their calls, their text."""
+    own = list(takewhile(lambda element: face.speaker(element) == "assistant", new))
+    calls = {call_id for element in own for call_id in face.calls(element)}
+    return len(own), calls, "".join(face.text(element) for element in own)
+
+
+def _print_of(calls: Iterable[str], text: str) -> bytes:
+    return hashlib.sha256("\n".join((*sorted(calls), _letters(text))).encode("utf-8", "replace")).digest()[:16]
 
 
 def _letters(text: str) -> str:
