@@ -1,7 +1,7 @@
 """A model behind HTTP on this machine: the other side of a gateway, in the three APIs, streamed or not.
 
-What it says is decided by a function of the request; what it was asked is kept as it came. It counts four bytes a token
-and caches what a request shares with any earlier one, so that usage is honest enough to be looked at.
+What it says is decided by a function of the request; what it was asked is kept as it came. It counts four bytes a
+token. One that caches reads what the JSON of a prompt shares with that of any earlier one.
 """
 
 from __future__ import annotations
@@ -39,10 +39,12 @@ def words_of(body: Mapping[str, Any]) -> str:
 
 
 class ModelServer:
-    """`decide` is given the decoded request. `window`: tokens above which a request is refused as too long."""
+    """`decide` is given the decoded request. `window`: tokens above which a request is refused as too long. `caches`:
+    whether it says what it read from a cache."""
 
-    def __init__(self, decide: Callable[[dict[str, Any]], Said], *, window: int = 0) -> None:
-        self._decide, self._window = decide, window
+    def __init__(self, decide: Callable[[dict[str, Any]], Said], *, window: int = 0, caches: bool = False) -> None:
+        self._decide, self._window, self._caches = decide, window, caches
+        self._prompts: list[bytes] = []
         self.asked: list[tuple[str, Mapping[str, str], bytes]] = []
         """(path, headers with lower-case names, body)"""
         self.faults: list[tuple[int, bytes]] = []
@@ -117,16 +119,39 @@ class ModelServer:
             self._give(handler, 400, _too_long(path, tokens, self._window))
             return
         said = self._decide(asked)
+        prompt = _prompt(asked) if self._caches else b""
         with self._lock:
+            cached = max((_shared(prompt, other) for other in self._prompts), default=0) // 4
+            self._prompts.append(prompt)
             self._made += 1
             number = self._made
             self._sizes[f"resp_{number}"] = tokens + 9
         write = {"/v1/messages": _anthropic, "/v1/chat/completions": _chat, "/v1/responses": _responses}[path]
-        whole, events = write(number, said, tokens)
+        whole, events = write(number, said, tokens, cached)
         if asked.get("stream"):
             self._give(handler, 200, b"".join(events), "text/event-stream; charset=utf-8")
         else:
             self._give(handler, 200, json.dumps(whole).encode())
+
+
+def _prompt(asked: Mapping[str, Any]) -> bytes:
+    """What of a request enters a cache's key; its marks do not."""
+    parts = (asked.get(name) for name in ("tools", "system", "instructions", "messages", "input"))
+    return json.dumps([_unmarked(part) for part in parts if part], separators=(",", ":")).encode()
+
+
+def _shared(one: bytes, other: bytes) -> int:
+    """Bytes that both begin with."""
+    least = min(len(one), len(other))
+    return next((place for place in range(least) if one[place] != other[place]), least)
+
+
+def _unmarked(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_unmarked(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _unmarked(one) for name, one in value.items() if name != "cache_control"}
+    return value
 
 
 def _too_long(path: str, tokens: int, window: int) -> bytes:
@@ -144,7 +169,7 @@ def _event(kind: str, data: Mapping[str, object]) -> bytes:
 _Made: TypeAlias = "tuple[dict[str, Any], list[bytes]]"
 
 
-def _anthropic(number: int, said: Said, tokens: int) -> _Made:
+def _anthropic(number: int, said: Said, tokens: int, cached: int = 0) -> _Made:
     content: list[dict[str, Any]] = []
     for place, one in enumerate(said):
         if isinstance(one, str):
@@ -153,7 +178,8 @@ def _anthropic(number: int, said: Said, tokens: int) -> _Made:
             call_id = f"toolu_{number}_{place}"
             content.append({"type": "tool_use", "id": call_id, "name": one.name, "input": dict(one.arguments)})
     stop = "tool_use" if any(isinstance(one, Call) for one in said) else "end_turn"
-    usage = {"input_tokens": tokens, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0, "output_tokens": 9}
+    usage = {"input_tokens": tokens - cached, "cache_read_input_tokens": cached, "cache_creation_input_tokens": 0}
+    usage["output_tokens"] = 9
     message = {"id": f"msg_{number}", "type": "message", "role": "assistant", "model": "m1", "stop_sequence": None}
     opened: dict[str, Any] = {**message, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
     return {**message, "content": content, "stop_reason": stop, "usage": usage}, [
@@ -185,7 +211,7 @@ def _anthropic_blocks(content: Sequence[Mapping[str, Any]]) -> Iterator[bytes]:
         yield _event("content_block_stop", {"type": "content_block_stop", **place})
 
 
-def _chat(number: int, said: Said, tokens: int) -> _Made:
+def _chat(number: int, said: Said, tokens: int, cached: int = 0) -> _Made:
     text = "".join(one for one in said if isinstance(one, str))
     calls = [
         {
@@ -197,7 +223,9 @@ def _chat(number: int, said: Said, tokens: int) -> _Made:
         if isinstance(one, Call)
     ]
     finish = "tool_calls" if calls else "stop"
-    usage = {"prompt_tokens": tokens, "completion_tokens": 9, "total_tokens": tokens + 9}
+    usage: dict[str, Any] = {"prompt_tokens": tokens, "completion_tokens": 9, "total_tokens": tokens + 9}
+    if cached:
+        usage["prompt_tokens_details"] = {"cached_tokens": cached}
     frame = {"id": f"chatcmpl-{number}", "created": 1, "model": "m1"}
     message = {"role": "assistant", "content": text or None, **({"tool_calls": calls} if calls else {})}
     whole: dict[str, Any] = {**frame, "object": "chat.completion", "usage": usage}
@@ -216,7 +244,7 @@ def _chat(number: int, said: Said, tokens: int) -> _Made:
     return whole, [*events, b"data: [DONE]\n\n"]
 
 
-def _responses(number: int, said: Said, tokens: int) -> _Made:
+def _responses(number: int, said: Said, tokens: int, cached: int = 0) -> _Made:
     output: list[dict[str, Any]] = []
     for place, one in enumerate(said):
         if isinstance(one, str):
@@ -226,7 +254,9 @@ def _responses(number: int, said: Said, tokens: int) -> _Made:
             item = {"type": "function_call", "id": f"fc_{number}_{place}", "call_id": f"call_{number}_{place}"}
             output.append({**item, "name": one.name, "arguments": json.dumps(dict(one.arguments))})
         output[-1]["status"] = "completed"
-    usage = {"input_tokens": tokens, "output_tokens": 9, "total_tokens": tokens + 9}
+    usage: dict[str, Any] = {"input_tokens": tokens, "output_tokens": 9, "total_tokens": tokens + 9}
+    if cached:
+        usage["input_tokens_details"] = {"cached_tokens": cached}
     frame = {"id": f"resp_{number}", "object": "response", "created_at": 1, "model": "m1", "tools": []}
     whole = {**frame, "status": "completed", "output": output, "usage": usage}
     opened = {**frame, "status": "in_progress", "output": []}
