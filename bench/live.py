@@ -2,10 +2,10 @@
 
 The agent is the one of `transom run`, its model plays a script. The CPU time of the three ports a step asks (provider,
 tools, sources) is measured apart and taken off; what is left is the kernel's share: boundary, request, verdict and
-bytes, and what came back weighed, appended and folded. It is compared with the controls of P3 on the messages that were sent, over a log in memory, as P3
-is defined. The incremental control does its step behind the provider's, so that both meet caches which others have
-used. Told beside it: the step over the store of `transom run` (P1 is its goal), and that of `python -m bench kernel` in
-the same rounds.
+bytes, and what came back weighed, appended and folded. It is compared with the controls of P3 on the messages that were
+sent, over a log in memory, as P3 is defined. The incremental control does its step behind the provider's, so that both
+meet caches which others have used. Told beside it: the step over the store of `transom run` (P1 is its goal), and that
+of `python -m bench kernel` in the same rounds.
 
 Memory is that of a process of its own, which hands over at the end of each window.
 """
@@ -131,7 +131,7 @@ class _Around:
     inner: Sources
     seconds: float = 0.0
 
-    def sample(self) -> Sequence[Sample]:
+    def sample(self) -> tuple[Sample, ...]:
         start = process_time()
         samples = self.inner.sample()
         self.seconds += process_time() - start
