@@ -195,7 +195,7 @@ def agent(
     Raises `BadInput` for a workspace that is none, `UsageError` where no sandbox works and none was not asked for.
     """
     how = manner or Manner()
-    place = DirWorkspace(workspace)
+    place = DirWorkspace(workspace, hidden=(kept.path,))
     sandbox = open_sandbox(
         place.root,
         is_unsandboxed=how.is_unsandboxed,

@@ -134,3 +134,13 @@ def test_whatever_the_path_the_result_is_inside_or_refused(path: str) -> None:
         assert workspace.resolve(path).is_relative_to(workspace.root)
     except PathEscaped as refused:
         assert str(refused).isprintable()  # noqa: PT017 - either outcome is right
+
+
+def test_the_store_in_a_workspace_is_not_reached(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "link").symlink_to("store")
+    workspace = DirWorkspace(tmp_path, hidden=(tmp_path / "store",))
+    for path in ("store", "store/log.db", "link/log.db", str(tmp_path / "store" / "new")):
+        with pytest.raises(PathEscaped, match="where the sessions are stored"):
+            workspace.resolve(path)
+    assert workspace.resolve("storeroom") == tmp_path / "storeroom"

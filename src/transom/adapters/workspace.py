@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from transom.errors import BadInput, PathEscaped
@@ -29,12 +30,14 @@ _DRIVE = re.compile(r"[A-Za-z]:")
 
 
 class DirWorkspace:
-    """The `Workspace` port over a folder that is there. Raises `BadInput` if it is not."""
+    """The `Workspace` port over a folder that is there; nothing below `hidden` is reached. Raises `BadInput` if it is
+    not there."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, hidden: Iterable[Path] = ()) -> None:
         if not root.is_dir():
             raise BadInput(f"workspace {root}: is not a folder; name the folder to work in")
         self._root = Path(os.path.realpath(root))
+        self._hidden = tuple(Path(os.path.realpath(path)) for path in hidden)
 
     @property
     def root(self) -> Path:
@@ -44,9 +47,12 @@ class DirWorkspace:
         problem = self._problem(path)
         if not problem:
             real = Path(os.path.realpath(self._root / path))  # an absolute path stands alone
-            if real.is_relative_to(self._root):
+            if not real.is_relative_to(self._root):
+                problem = "leads outside the workspace; name a path inside it"
+            elif any(real.is_relative_to(path) for path in self._hidden):
+                problem = "is where the sessions are stored; name another one"
+            else:
                 return real
-            problem = "leads outside the workspace; name a path inside it"
         raise PathEscaped(f"path {_shown(path)}: {problem}")
 
     def text(self, path: str) -> str | None:
