@@ -57,11 +57,11 @@ def plan(tmp_path: Path) -> Plan:
 
 @pytest.fixture
 def serve(plan: Plan) -> Iterator[Serve]:
-    """Starts a gateway in front of a model server; more keywords change the plan."""
+    """Starts a gateway in front of a model server, `base` being the path of its API; more keywords change the plan."""
     with ExitStack() as kept:
 
-        def start(model: ModelServer, policy: str = "rollover", **changes: object) -> str:
-            upstreams = {"anthropic": model.base_url, "openai": model.base_url}
+        def start(model: ModelServer, policy: str = "rollover", base: str = "", **changes: object) -> str:
+            upstreams = dict.fromkeys(("anthropic", "openai"), model.base_url + base)
             made = replace(plan, upstreams=upstreams, policy=PRESETS[policy], **changes)  # type: ignore[arg-type]
             return kept.enter_context(serving(made))
 

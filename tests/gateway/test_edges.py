@@ -23,7 +23,7 @@ import pytest
 from tests.gateway.peers import Asked, Peer, connected, is_closed, message, received, sent, until
 
 from transom import compose
-from transom.core.event import Fact, Observed, RequestFailed, WindowOpened
+from transom.core.event import Fact, Observed, RequestFailed, ToolReturned, WindowOpened
 from transom.gateway.face_anthropic import AnthropicFace
 from transom.gateway.known import Known
 from transom.gateway.redaction import read_rules
@@ -77,6 +77,48 @@ def facts(plan: Plan, kind: type[Any]) -> list[Any]:
 def totals(url: str) -> dict[str, int]:
     found: dict[str, int] = httpx2.get(f"{url}/transom/status").json()["metrics"]
     return found
+
+
+# -- how often it is asked, and where
+
+
+@pytest.mark.parametrize(("stop", "asked"), [("max_tokens", 6), ("tool_use", 24)])
+def test_a_model_that_calls_only_the_host_is_asked_so_often(
+    stop: str, asked: int, plan: Plan, serve: Callable[..., str]
+) -> None:
+    def calls(one: socket.socket, _: Asked) -> None:
+        call = {"type": "tool_use", "id": f"t{len(peer.asked)}", "name": "recall", "input": {"query": "words"}}
+        one.sendall(message(json.dumps({**WHOLE, "content": [call], "stop_reason": stop}).encode()))
+
+    tool = {"name": "read", "description": "Reads.", "input_schema": {"type": "object"}}
+    with Peer(calls) as peer, connected(url := serve(peer)) as client:
+        sent(client, PATH, {**ASKED, "tools": [tool]})
+        got = json.loads(received(client).body)
+        assert len(peer.asked) == asked
+    assert (got["content"], got["stop_reason"]) == ([], "max_tokens" if stop == "max_tokens" else got["stop_reason"])
+    assert totals(url)["exhausted"] == 1
+    assert len(facts(plan, ToolReturned)) == asked
+
+
+@pytest.mark.parametrize(
+    ("base", "path"),
+    [
+        ("", "/v1/chat/completions"),
+        ("/v1/", "/v1/chat/completions"),
+        ("/api/v1", "/api/v1/chat/completions"),
+        ("/api/paas/v4", "/api/paas/v4/chat/completions"),
+        ("/v1beta/openai/", "/v1beta/openai/chat/completions"),
+    ],
+)
+def test_what_stands_for_the_version_in_an_upstream_takes_its_place(
+    base: str, path: str, serve: Callable[..., str]
+) -> None:
+    with Peer(answers) as peer, connected(serve(peer, base=base)) as client:
+        sent(client, "/v1/chat/completions", ASKED)
+        assert received(client).status == 200
+        sent(client, "//v1/chat/completions", ASKED)  # a base URL that ends with a slash
+        assert received(client).header("x-transom-status") == "plain"
+        assert [one.target for one in peer.asked] == [path, path]
 
 
 # -- who leaves
@@ -425,6 +467,22 @@ def test_a_compressed_body_goes_up_as_it_came(serve: Callable[..., str]) -> None
         ).startswith("unread; ")  # type: ignore[union-attr]
         assert peer.asked[0].body == packed
         assert peer.asked[0].header("content-encoding") == "gzip"
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+def test_an_answer_that_comes_compressed_unasked_is_read_and_passed_on(
+    is_streamed: bool, serve: Callable[..., str]
+) -> None:
+    said = b"".join(map(frame, EVENTS)) if is_streamed else json.dumps({**WHOLE, "content": []}).encode()
+    packed = gzip.compress(said)
+    media = b"text/event-stream" if is_streamed else b"application/json"
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n"
+    packed = head % (media, len(packed)) + packed
+    with Peer(lambda one, _: one.sendall(packed)) as peer, connected(serve(peer)) as client:
+        sent(client, PATH, {**ASKED, "stream": is_streamed})
+        got = received(client)
+    assert got.header("content-encoding") in (None, "")
+    assert got.body == said
 
 
 @pytest.mark.parametrize("policy", ["rollover", "raw"])

@@ -16,6 +16,7 @@ import pytest
 
 from transom import compose
 from transom.core.event import BlockReplaced, Event, HostSaid, ModelReplied, Observed, RequestSent, WindowOpened
+from transom.core.searchable import text_of
 from transom.gateway.serving import Plan
 from transom.testing.client import Client, Refused
 from transom.testing.model_server import APIS, Call, ModelServer, Said, words_of
@@ -516,6 +517,27 @@ def test_a_client_that_names_the_answer_it_continues_sends_only_what_is_new(
     assert all(
         "Never touch" in words_of(b) or "never touch" in words_of(b) for b in rest if "previous_response_id" not in b
     )
+
+
+def test_an_answer_that_is_continued_twice_is_continued_by_two_histories(plan: Plan, serve: Callable[..., str]) -> None:
+    said = iter(["One.", "Two.", "Other two.", "Other three."])
+    with ModelServer(lambda _: [next(said)]) as model:
+        client = Client("openai_responses", serve(model), lambda *_: "")
+        client.say("Go.")
+        body = json.loads(client.body())
+
+        def ask(words: str, answer: dict[str, Any]) -> dict[str, Any]:
+            new = [{"role": "user", "content": words}]
+            return client.ask(json.dumps({**body, "input": new, "previous_response_id": answer["id"]}).encode())
+
+        first = client.ask(json.dumps(body).encode())
+        ask("On.", first)
+        ask("Further.", ask("On.", first))  # its answer was lost, say
+    assert set(client.status) == {"plain"}
+    with compose.store(plan.store) as kept:
+        sessions = [list(kept.log.read(row.session_id)) for row in kept.log.sessions()]
+    heard = [[text_of(one.fact) for one in events if isinstance(one.fact, ModelReplied)] for events in sessions]
+    assert sorted(heard) == [["One.", "Other two.", "Other three."], ["One.", "Two."]]
 
 
 def test_an_answer_that_nobody_knows_is_continued_ungoverned(serve: Callable[..., str]) -> None:

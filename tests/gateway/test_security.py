@@ -134,7 +134,7 @@ def test_a_path_that_looks_like_an_address_is_a_path_of_the_fixed_upstream(
         path = target.replace("EVIL", evil.base_url.removeprefix("http://"))
         sent(client, path)
         assert received(client).status == 200
-        assert [asked.target for asked in peer.asked] == [path]
+        assert [asked.target for asked in peer.asked] == ["/" + path.lstrip("/")]
         assert peer.asked[0].header("host") == peer.base_url.removeprefix("http://")
         assert not evil.asked
 
@@ -415,6 +415,28 @@ def test_a_named_secret_goes_nowhere_by_a_path_that_is_only_relayed(path: str, s
         assert received(client).status == 200
         assert json.loads(peer.asked[0].body)["input"] == "My key is [redacted aws-access-key]."
         assert peer.asked[1].body == b"\x89PNG \\u AKIAABCDEFGHIJKLMNOP"
+
+
+def test_a_key_that_upstream_quotes_is_not_stored(plan: Plan, serve: Callable[..., str]) -> None:
+    key, secret = "sk-local-0123456789", "AKIAABCDEFGHIJKLMNOP"
+    with ModelServer(lambda _: ["Done."]) as model:
+        model.faults.append((401, json.dumps({"error": {"message": f"no such key: {key}; {secret}"}}).encode()))
+        url = serve(model, redactor=read_rules("known"))
+        client = Client("openai_chat", url, lambda *_: "", headers={"authorization": f"Bearer {key}"})
+        client.say("Go.")
+        with pytest.raises(Refused, match=key):
+            client.step()
+    assert not holds(plan, key)
+    assert not holds(plan, secret)
+
+
+def test_a_secret_in_a_tool_is_not_stored(plan: Plan, serve: Callable[..., str]) -> None:
+    secret = "AKIAABCDEFGHIJKLMNOP"
+    tool = {"name": "read", "description": f"With {secret}.", "input_schema": {"type": "object", "title": secret}}
+    with Peer(answers) as peer, connected(serve(peer, redactor=read_rules("known"))) as client:
+        sent(client, "/v1/messages", {**ASKED, "tools": [tool, {**tool, "name": "other", "strict": True}]})
+        assert received(client).status == 200
+    assert not holds(plan, secret)
 
 
 # -- who sees whose

@@ -269,6 +269,7 @@ class Conversation:
             return
         sections, tools = self.face.head(call)
         sections = tuple(msgspec.structs.replace(one, text=self.redactor.text(one.text)) for one in sections)
+        tools = tuple(_redacted(self.redactor, tool) for tool in tools)
         names = {tool.name for tool in tools}
         # A client's own tool of such a name stays the client's.
         own = tuple(tool for tool in HOST_TOOLS if tool.name not in names) if call.has_tools else ()
@@ -319,7 +320,7 @@ class Conversation:
         """Append that a request came to no answer. `came`: what the client had of one by then."""
         self.is_unheard = kind == "unavailable" and surface(self.session.state).allowed is not None
         cut = [Observed(kind="cut_answer", raw=plain_text(came.decode("utf-8", "backslashreplace")))] if came else []
-        self._append(*cut, RequestFailed(kind=kind, message=plain_text(message)))
+        self._append(*cut, RequestFailed(kind=kind, message=plain_text(self.redactor.text(message))))
 
     # -- what comes back
 
@@ -379,3 +380,8 @@ class Conversation:
         if any(is_own_form(fact) for fact in facts):
             self.is_plain = False
         self.session.append(*facts)
+
+
+def _redacted(redactor: Redactor, tool: Tool) -> Tool:
+    schema = redactor.json(tool.schema.encode()).decode()
+    return msgspec.structs.replace(tool, description=redactor.text(tool.description), schema=schema)

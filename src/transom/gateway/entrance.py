@@ -39,7 +39,8 @@ def checked_token(token: str) -> str:
 
 
 def entered(target: str, headers: Mapping[str, str], token: str) -> str:
-    """The path and query behind the token. Raises `TurnedAway`."""
+    """The path and query behind the token, with one slash before it: some clients put a second one behind a base URL
+    that ends with one. Raises `TurnedAway`."""
     if not target.startswith("/"):
         raise TurnedAway(400, "transom: this is no proxy; give its address as the client's base URL")
     shown, path = headers.get("x-transom-token", ""), target
@@ -55,7 +56,7 @@ def entered(target: str, headers: Mapping[str, str], token: str) -> str:
         raise TurnedAway(403, "transom: only this machine is served; call it 127.0.0.1, or start it with --token")
     if not path.isascii() or ".." in re.split(r"[/\\]", unquote(path.partition("?")[0])):
         raise TurnedAway(400, "transom: the path has '..' or unescaped letters in it")
-    return path
+    return "/" + path.lstrip("/")
 
 
 @lru_cache(maxsize=16)

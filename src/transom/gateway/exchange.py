@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -36,11 +36,18 @@ __all__ = ["Exchange", "Server"]
 T = TypeVar("T")
 _ROUNDS = 24
 """Requests upstream for one answer to a client: a model that goes on calling only the host is not asked again."""
+_CUTS = 6
+"""Answers in a row that were cut off by the client's output limit: the next one would be, too. A handoff is asked for
+four times at most before code opens the window."""
+_CUT = frozenset({"max_tokens", "length", "max_output_tokens"})
 _ALIVE = 5.0
 """Seconds between comments that keep a client's stream open while the next answer is waited for."""
 _NO_ANSWER = Failure(kind="unavailable", message="what came is no answer of this API")
 _NO_STREAMS = frozenset({"application/json", "text/html"})
 """What comes in place of a stream: an error under status 200, a page of somebody in between."""
+_CREDENTIALS = ("authorization", "x-api-key", "api-key", "x-goog-api-key", "proxy-authorization", "cookie")
+_LEAST_SECRET = 4
+"""Characters: what is shorter stands in words by chance."""
 _ENCODED = ("accept-encoding", "content-encoding")
 
 
@@ -74,6 +81,8 @@ class Exchange:
         self._sent: list[bytes] = []
         self._is_retried = False
         self._is_asked = False
+        self._cuts = 0
+        """Answers in a row that the client's own output limit cut off."""
 
     async def answer(self) -> web.StreamResponse:
         """The client's answer, written. What the other side does wrong is passed on; nothing of ours raises."""
@@ -115,9 +124,10 @@ class Exchange:
                 await self._note(_kind(found), found.message)
                 return await self._finished(headers)
             self._hear(found)
-            if turn.rounds >= _ROUNDS and turn.ready.wants_more(found):
+            self._cuts = self._cuts + 1 if found.stop_reason in _CUT else 0
+            if (turn.rounds >= _ROUNDS or self._cuts >= _CUTS) and turn.ready.wants_more(found):
                 server.metrics.count("exhausted")
-                note(logging.WARNING, "only-host-calls", rounds=_ROUNDS, session=turn.conversation.session_id)
+                note(logging.WARNING, "only-host-calls", rounds=turn.rounds, session=turn.conversation.session_id)
                 return await self._finished(headers, found)
             if not turn.ready.wants_more(found):
                 return await self._finished(headers, found)
@@ -137,7 +147,7 @@ class Exchange:
         body = self.turn.ready.body
         alive = asyncio.create_task(self._keep_open()) if self._response is not None else None
         try:
-            async with self.server.upstream.ask("POST", self.url, headers, body) as upstream:
+            async with self.server.upstream.ask("POST", self.url, headers, body, is_read=True) as upstream:
                 if alive is not None:
                     alive.cancel()
                 yield upstream
@@ -206,7 +216,8 @@ class Exchange:
     async def _failed(self, kind: Literal["overflow", "unavailable", "invalid"], message: str) -> None:
         self._is_asked = False
         came = b"".join(self._sent)
-        await self._kept(lambda: self.turn.conversation.failed(kind, message, came))
+        kept = _harmless(message, self.request.headers)
+        await self._kept(lambda: self.turn.conversation.failed(kind, kept, came))
 
     def _hear(self, reply: Reply) -> None:
         self._is_asked = False
@@ -277,6 +288,15 @@ class Exchange:
             return web.Response(status=502, body=self.face.error(502, message), content_type="application/json")
         await self._write(self._splice.failed(message))
         return cut(self._response, self.request)
+
+
+def _harmless(words: str, headers: Mapping[str, str]) -> str:
+    """The words without the credentials of the request: some servers quote the key that they refuse."""
+    for name in _CREDENTIALS:
+        secret = headers.get(name, "").rpartition(" ")[2]
+        if len(secret) >= _LEAST_SECRET:
+            words = words.replace(secret, "***")
+    return words
 
 
 def _kind(failure: Failure) -> Literal["overflow", "unavailable", "invalid"]:

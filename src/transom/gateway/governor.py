@@ -81,7 +81,8 @@ class Governor:
         self._policy, self._prices, self._context_limit = policy, prices, context_limit
         self._redactor, self._clock, self._ids = redactor, clock, ids
         self._held = Held(log)
-        self._answered: OrderedDict[str, Conversation] = OrderedDict()
+        self._answered: OrderedDict[str, tuple[Conversation, int]] = OrderedDict()
+        """By an answer's id, whose it is and the seq behind it."""
         self._busy: set[str] = set()
         """Sessions with a turn that is under way."""
         self._made_rules = lru_cache(maxsize=_RULES)(self._make_rules)
@@ -105,7 +106,9 @@ class Governor:
     def _begun(self, face: Face, call: Call, identity: Identity, *, forks: bool) -> Turn | None:
         rules = self._rules(face, call)
         if call.previous:
-            return self._taken(self._continued(call, rules), call)
+            return self._taken(
+                self._continued(call, identity, rules, lambda name: self._opened(face, name, rules)), call
+            )
         known = self._held.of(identity.key, lambda session_id: self._opened(face, session_id, rules))
         common, best = self._nearest(known, call)
         if best is None or not best.continues(call, common):
@@ -156,11 +159,17 @@ class Governor:
         turn.is_over = True
         self._busy.discard(turn.conversation.session_id)
 
-    def _continued(self, call: Call, rules: Rules) -> Conversation:
-        """Where the server keeps the history: the conversation whose newest answer is named."""
-        found = self._answered.pop(call.previous, None)
-        if found is None or found.known.answer is None or found.session_id in self._busy:
-            raise UsageError("it continues a response that was not the newest of any history here")
+    def _continued(
+        self, call: Call, identity: Identity, rules: Rules, opened: Callable[[str], Conversation]
+    ) -> Conversation:
+        """Where the server keeps the history: the conversation of the answer that is named, or, if that has gone on
+        since or is busy, a fork of it."""
+        if call.previous not in self._answered:
+            raise UsageError("it continues a response that is not among the newest here")
+        found, end = self._answered[call.previous]
+        if found.session.state.seq != end or found.session_id in self._busy:
+            known = self._held.of(identity.key, opened)
+            found = self._held.add(known, found.fork(end, known.next_id))
         found.session.go_on(rules)
         found.extend(call)
         return found
@@ -173,7 +182,7 @@ class Governor:
         turn.conversation.settle(turn.ready, reply, wire, got)
         self.release(turn)
         if turn.response_id:
-            self._answered[turn.response_id] = turn.conversation
+            self._answered[turn.response_id] = (turn.conversation, turn.conversation.session.state.seq)
             while len(self._answered) > _LATEST:
                 self._answered.popitem(last=False)
 
@@ -225,7 +234,7 @@ class Governor:
 
     def _let_go(self, gone: Sequence[Conversation]) -> None:
         sessions = {one.session_id for one in gone}
-        for name in [name for name, one in self._answered.items() if one.session_id in sessions]:
+        for name in [name for name, (one, _) in self._answered.items() if one.session_id in sessions]:
             del self._answered[name]
 
     def _opened(self, face: Face, session_id: str, rules: Rules) -> Conversation:

@@ -7,6 +7,7 @@ used in its place. An answer comes back as bytes, as upstream sent them; a redir
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from urllib.request import getproxies, proxy_bypass
@@ -32,6 +33,9 @@ _PIECE = 1 << 19
 """Bytes of a body that are written at once, so that others get their turn in between. Smaller pieces cost more."""
 _CONNECT = 30.0
 """Seconds to a connection."""
+_VERSION = "/v1"
+_VERSIONED = re.compile(r"/v\d[^/]*(/openai)?$")
+"""How a base ends that stands for `/v1` of the API (`…/paas/v4`, `…/v1beta/openai`), not before it."""
 
 
 def passed_on(headers: Mapping[str, str] | Iterable[tuple[str, str]], *without: str) -> CIMultiDict[str]:
@@ -48,8 +52,8 @@ def passed_on(headers: Mapping[str, str] | Iterable[tuple[str, str]], *without: 
 
 class Upstream:
     def __init__(self, bases: Mapping[str, str], silence: float) -> None:
-        """`bases`: `anthropic` and `openai` to URLs, with or without `/v1`. `silence`: seconds without a byte after
-        which an answer is given up. Raises `BadInput` for what is no URL."""
+        """`bases`: `anthropic` and `openai` to URLs, with or without `/v1`, or with what stands in its place.
+        `silence`: seconds without a byte after which an answer is given up. Raises `BadInput` for what is no URL."""
         self._silence = silence
         self._bases = {name: _base(name, url) for name, url in bases.items()}
         self._proxies: dict[str, str] = {}
@@ -71,13 +75,16 @@ class Upstream:
         """Where a request of this path and query goes; None if nobody here serves it."""
         name = _provider(path, headers)
         base = self._bases.get(name) or (next(iter(self._bases.values())) if len(self._bases) == 1 else None)
+        if base and _VERSIONED.search(base):
+            path = path.removeprefix(_VERSION)
         return URL(base + path, encoded=True) if base else None
 
     @asynccontextmanager
     async def ask(
-        self, method: str, url: URL, headers: CIMultiDict[str], body: bytes | None
+        self, method: str, url: URL, headers: CIMultiDict[str], body: bytes | None, *, is_read: bool = False
     ) -> AsyncIterator[ClientResponse]:
-        """Raises `aiohttp.ClientError` and `TimeoutError`."""
+        """`is_read`: an answer that comes compressed all the same is unpacked. Raises `aiohttp.ClientError`,
+        `TimeoutError`."""
         if self._session is None:  # made by who asks: a server that does not come to serve has none to close
             self._session = ClientSession(
                 connector=TCPConnector(limit=0),
@@ -99,6 +106,7 @@ class Upstream:
             allow_redirects=False,
             skip_auto_headers=_UNADDED,
             proxy=self._proxies.get(url.host or ""),
+            auto_decompress=is_read,
         ) as response:
             yield response
 
@@ -120,7 +128,7 @@ def _base(name: str, url: str) -> str:
         raise BadInput(f"--upstream {name}: holds a login; clients send their own credentials")
     if found.query_string or found.fragment:
         raise BadInput(f"--upstream {name}={url}: a path may follow the host, nothing else")
-    return url.rstrip("/").removesuffix("/v1")
+    return url.rstrip("/").removesuffix(_VERSION)
 
 
 def _provider(path: str, headers: Mapping[str, str]) -> str:
