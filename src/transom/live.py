@@ -28,7 +28,7 @@ from transom.adapters.counter import classify
 from transom.adapters.local import LocalCounter, LocalModel, LocalProvider
 from transom.adapters.provider_catalogue import known
 from transom.adapters.recorded import RecordedProvider
-from transom.adapters.sandbox import open_sandbox
+from transom.adapters.sandbox import open_sandbox, secrets
 from transom.adapters.scripted import ScriptedProvider
 from transom.adapters.scripted_format import read_script
 from transom.adapters.workspace import DirWorkspace
@@ -195,7 +195,7 @@ def agent(
     Raises `BadInput` for a workspace that is none, `UsageError` where no sandbox works and none was not asked for.
     """
     how = manner or Manner()
-    place = DirWorkspace(workspace, hidden=(kept.path,))
+    place = DirWorkspace(workspace, stores=(kept.path,), secrets=secrets())
     sandbox = open_sandbox(
         place.root,
         is_unsandboxed=how.is_unsandboxed,

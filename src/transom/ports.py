@@ -172,6 +172,11 @@ class Workspace(Protocol):
     @property
     def root(self) -> Path: ...
 
+    @property
+    def hidden(self) -> tuple[Path, ...]:
+        """Real paths inside that are not reached, nor is what lies below; a list of files leaves them out."""
+        ...
+
     def resolve(self, path: str) -> Path:
         """The real path. Raises `PathEscaped` with the reason."""
         ...

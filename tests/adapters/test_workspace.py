@@ -139,8 +139,22 @@ def test_whatever_the_path_the_result_is_inside_or_refused(path: str) -> None:
 def test_the_store_in_a_workspace_is_not_reached(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     (tmp_path / "link").symlink_to("store")
-    workspace = DirWorkspace(tmp_path, hidden=(tmp_path / "store",))
+    workspace = DirWorkspace(tmp_path, stores=(tmp_path / "store",))
     for path in ("store", "store/log.db", "link/log.db", str(tmp_path / "store" / "new")):
         with pytest.raises(PathEscaped, match="where the sessions are stored"):
             workspace.resolve(path)
     assert workspace.resolve("storeroom") == tmp_path / "storeroom"
+
+
+def test_keys_in_a_workspace_are_not_reached_unless_they_are_what_is_worked_on(tmp_path: Path) -> None:
+    (tmp_path / ".aws" / "sso").mkdir(parents=True)
+    (tmp_path / ".netrc").write_text("password")
+    (tmp_path / "link").symlink_to(".aws")
+    workspace = DirWorkspace(tmp_path, secrets=(tmp_path / ".aws", tmp_path / ".netrc"))
+    for path in (".aws", ".aws/credentials", "link/sso", ".netrc"):
+        with pytest.raises(PathEscaped, match="keys or a login"):
+            workspace.resolve(path)
+    assert workspace.hidden == (tmp_path / ".aws", tmp_path / ".netrc")
+    inside = DirWorkspace(tmp_path / ".aws", secrets=(tmp_path / ".aws", tmp_path / ".netrc"))
+    assert inside.resolve("config") == tmp_path / ".aws" / "config"
+    assert inside.hidden == ()

@@ -12,7 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from transom.adapters.workspace import DirWorkspace
 from transom.agent import look, scan
+from transom.core.block import ToolResultRaw
+from transom.errors import PathEscaped
+from transom.ports import Outcome
 
 from .conftest import Call
 
@@ -277,3 +281,55 @@ def test_two_hundred_thousand_files_are_searched_in_seconds(root: Path, engine: 
     assert call("grep", pattern="needle").text == "d399/needle.py:1:needle"
     assert "[200001 files match" in call("find").text
     assert time.monotonic() - began < 60
+
+
+def test_what_the_workspace_hides_is_neither_listed_nor_searched(root: Path, engine: str) -> None:
+    for name in (".ssh/id", "st/log.db", "st2/a", ".sshd"):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text("needle\n")
+    (root / "st" / "blob").write_bytes(b"needle\x00needle\n")
+    workspace = DirWorkspace(
+        root, stores=(root / "st",), secrets=(root / ".ssh", root / ".netrc", root.parent / "away")
+    )
+    assert said(look.find(workspace, look.Find(), 5000)) == ".sshd\nst2/a"
+    assert said(look.grep(workspace, look.Grep(pattern="needle"), 5000)) == ".sshd:1:needle\nst2/a:1:needle"
+    with pytest.raises(PathEscaped, match="kept from the model"):
+        look.grep(workspace, look.Grep(pattern="needle", path=".ssh/id"), 5000)
+
+
+def said(outcome: Outcome) -> str:
+    (block,) = outcome.blocks
+    assert isinstance(block, ToolResultRaw)
+    return block.text
+
+
+def test_the_end_of_a_line_is_found_before_a_carriage_return(root: Path, engine: str, call: Call) -> None:
+    (root / "dos.txt").write_bytes(b"one;\r\ntwo\r\n")
+    assert call("grep", pattern=";$").text == "dos.txt:1:one;"
+
+
+def test_a_match_in_a_binary_file_that_was_named_is_told(root: Path, engine: str, call: Call) -> None:
+    (root / "tool.bin").write_bytes(b"\x7fELF\x00 needle\n")
+    (root / "t.txt").write_text("needle\n")
+    note = "\n[matches in binary files: tool.bin; look at them by run: grep -a]"
+    assert call("grep", pattern="needle").text == "t.txt:1:needle"
+    assert call("grep", pattern="needle", path="tool.bin").text == "[no line below tool.bin matches]" + note
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"pattern": "a\nb"}, {"pattern": "x{99999999}"}, {"pattern": "x", "glob": "[a-"}]
+)
+def test_what_cannot_be_looked_for_is_no_absence(root: Path, arguments: dict[str, str], call: Call) -> None:
+    if not shutil.which("rg"):
+        pytest.skip("ripgrep (rg) is not installed")
+    (root / "a").write_text("a\nb\n")
+    given = call("grep", **arguments)
+    assert given.is_error
+    assert given.text.startswith("Nothing was looked for: ")
+
+
+def test_a_pipe_is_not_waited_for(root: Path, engine: str, call: Call) -> None:
+    os.mkfifo(root / "pipe")
+    began = time.monotonic()
+    assert "there is no such folder or file" in call("grep", pattern="x", path="pipe").text
+    assert time.monotonic() - began < 5

@@ -31,7 +31,7 @@ from pathlib import Path
 from transom.errors import UsageError
 from transom.ports import Sandbox
 
-__all__ = ["MOST_PROCESSES", "Bubblewrap", "Unsandboxed", "open_sandbox"]
+__all__ = ["MOST_PROCESSES", "Bubblewrap", "Unsandboxed", "open_sandbox", "secrets"]
 
 MOST_PROCESSES = 1024
 """A build with a job per core of a large machine stays well below; a fork bomb passes it in a tenth of a second."""
@@ -119,8 +119,7 @@ class Bubblewrap:
             yield from ("--ro-bind", str(folder), str(folder))
 
     def _secrets(self) -> Iterator[Path]:
-        named = (*(Path.home() / name for name in _SECRETS), *map(Path, _SYSTEM_SECRETS), *self.hidden)
-        for path in dict.fromkeys(Path(os.path.realpath(path)) for path in named):
+        for path in dict.fromkeys(Path(os.path.realpath(path)) for path in (*secrets(), *self.hidden)):
             is_under = any(path.is_relative_to(folder) for folder in _PRIVATE) and not path.is_relative_to(self.root)
             if path.exists() and not is_under and not self.root.is_relative_to(path):
                 yield path
@@ -142,6 +141,11 @@ class Unsandboxed:
 
     def argv(self, command: str) -> tuple[str, ...]:
         return (_shell(), "-c", command)
+
+
+def secrets() -> tuple[Path, ...]:
+    """Where this user and the system keep keys and logins: the one list for commands and for the tools of files."""
+    return (*(Path.home() / name for name in _SECRETS), *map(Path, _SYSTEM_SECRETS))
 
 
 def open_sandbox(

@@ -30,18 +30,25 @@ _DRIVE = re.compile(r"[A-Za-z]:")
 
 
 class DirWorkspace:
-    """The `Workspace` port over a folder that is there; nothing below `hidden` is reached. Raises `BadInput` if it is
-    not there."""
+    """The `Workspace` port over a folder that is there; neither the `stores` nor the `secrets` in it are reached, nor
+    what lies below them. Raises `BadInput` if it is not there."""
 
-    def __init__(self, root: Path, hidden: Iterable[Path] = ()) -> None:
+    def __init__(self, root: Path, *, stores: Iterable[Path] = (), secrets: Iterable[Path] = ()) -> None:
         if not root.is_dir():
             raise BadInput(f"workspace {root}: is not a folder; name the folder to work in")
         self._root = Path(os.path.realpath(root))
-        self._hidden = tuple(Path(os.path.realpath(path)) for path in hidden)
+        self._hidden = {Path(os.path.realpath(path)): "is where the sessions are stored" for path in stores}
+        for path in map(Path, map(os.path.realpath, secrets)):
+            if not self._root.is_relative_to(path):  # a folder of keys may be what is to be worked on
+                self._hidden.setdefault(path, "holds keys or a login, which are kept from the model")
 
     @property
     def root(self) -> Path:
         return self._root
+
+    @property
+    def hidden(self) -> tuple[Path, ...]:
+        return tuple(path for path in self._hidden if path.is_relative_to(self._root))
 
     def resolve(self, path: str) -> Path:
         problem = self._problem(path)
@@ -49,8 +56,8 @@ class DirWorkspace:
             real = Path(os.path.realpath(self._root / path))  # an absolute path stands alone
             if not real.is_relative_to(self._root):
                 problem = "leads outside the workspace; name a path inside it"
-            elif any(real.is_relative_to(path) for path in self._hidden):
-                problem = "is where the sessions are stored; name another one"
+            elif reason := next((reason for path, reason in self._hidden.items() if real.is_relative_to(path)), ""):
+                problem = f"{reason}; name another one"
             else:
                 return real
         raise PathEscaped(f"path {_shown(path)}: {problem}")

@@ -1,16 +1,17 @@
 """find and grep: where a file or a text is, in a page.
 
-Both leave out `.git` and what the repository ignores, follow no links, and end after a fixed time with what they have.
-ripgrep does the walking where it is installed, `scan.py` where not; either is a process that can be ended. A result
-is sorted by path and bounded; what is left out is counted.
+Both leave out `.git`, what the repository ignores and what the workspace hides, follow no links, and end after a fixed
+time with what they have. ripgrep does the walking where it is installed, `scan.py` where not; either is a process that
+can be ended. A result is sorted by path and bounded; what is left out is counted.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -30,7 +31,11 @@ _LISTED_BYTES = 64 * 1024 * 1024
 _MATCHED_BYTES = 8 * 1024 * 1024
 _LINE_CHARS = 300
 _PROCESSES = 256
+_NAMED = 5
 _RG = ("--no-config", "--hidden", "--no-messages", "--color", "never", "--glob", "!.git")
+
+_BINARY = re.compile(rb"^(.+?): (?:binary file matches|WARNING: stopped searching binary file)", re.MULTILINE)
+"""Said of a file that was named, or that has a match before its first NUL; any other is left out without a word."""
 
 _Where = Annotated[
     str, Meta(min_length=1, max_length=4096, description="A folder or file of the workspace; . is all of it.")
@@ -64,7 +69,9 @@ class Grep(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def find(workspace: Workspace, args: Find, page_bytes: int) -> Outcome:
     where = _place(workspace, args.path)
     ended, output, _ = _start(workspace, _lister(workspace, where), _LISTED_BYTES)
-    names = [os.fsdecode(name).removeprefix("./") for name in output.split(b"\x00")[:-1]]
+    is_hidden = _hidden(workspace)
+    listed = map(_name, output.split(b"\x00")[:-1])
+    names = [name for name in listed if not is_hidden(name)]
     pattern = scan.glob_pattern(args.pattern)
     start = 0 if where == "." else len(where) + 1
     found = sorted(name for name in names if pattern.fullmatch(name, start))
@@ -86,8 +93,15 @@ def grep(workspace: Workspace, args: Grep, page_bytes: int) -> Outcome:
     if ended.exit_code == 2 and b"regex parse error" in output:
         note = "[not a regular expression: looked for to the letter]\n"
         ended, output, is_cut = _start(workspace, _matcher(workspace, args, where, is_literal=True), _MATCHED_BYTES)
-    found = sorted(line for line in map(_match, output.split(b"\n")) if line is not None)
-    late = "" if ended.end == "exit" else f"\n[only what was seen in {_SECONDS} s: name a folder in path]"
+    is_hidden = _hidden(workspace)
+    lines = output.split(b"\n")
+    found = sorted(line for line in map(_match, lines) if line is not None and not is_hidden(line[0]))
+    binary = sorted(name for name in map(_name, _BINARY.findall(output)) if not is_hidden(name))
+    if ended.exit_code == 2 and output and not (found or _BINARY.search(output)):  # of the files nothing is said
+        said = output.decode("utf-8", "replace").strip().partition("\n")[0]
+        return failed(f"Nothing was looked for: {said}. Send another pattern or glob; a pattern is for one line.")
+    late = f"\n[matches in binary files: {_few(binary)}; look at them by run: grep -a]" if binary else ""
+    late += "" if ended.end == "exit" else f"\n[only what was seen in {_SECONDS} s: name a folder in path]"
     if not found:
         return told(f"{note}[no line below {args.path} matches]{late}")
     shown = _page([f"{name}:{number}:{text}" for name, number, text in found], page_bytes)
@@ -101,9 +115,16 @@ def grep(workspace: Workspace, args: Grep, page_bytes: int) -> Outcome:
 def _place(workspace: Workspace, path: str) -> str:
     """The path as ripgrep shall have it. Raises `Refused` if nothing is there."""
     real = workspace.resolve(path)
-    if not real.exists():
+    if not (real.is_dir() or real.is_file()):  # a pipe would be waited for
         raise Refused(f"{path}: there is no such folder or file. Use find without path to see what there is.")
     return real.relative_to(workspace.root).as_posix()
+
+
+def _hidden(workspace: Workspace) -> Callable[[str], bool]:
+    """Whether a name of a list is one that the workspace hides."""
+    hidden = tuple(path.relative_to(workspace.root).as_posix() for path in workspace.hidden)
+    below = tuple(f"{name}/" for name in hidden)
+    return lambda name: name in hidden or name.startswith(below)
 
 
 def _lister(workspace: Workspace, where: str) -> Sequence[str]:
@@ -119,7 +140,7 @@ def _matcher(workspace: Workspace, args: Grep, where: str, *, is_literal: bool) 
         flags = "i" * args.ignore_case + "F" * is_literal
         return (sys.executable, "-I", scan.__file__, "lines", where, args.glob, flags, args.pattern)
     return (
-        *(program, *_RG, "--null", "--line-number", "--no-heading", "--with-filename"),
+        *(program, *_RG, "--null", "--line-number", "--no-heading", "--with-filename", "--crlf"),
         *("--max-columns", "1000", "--max-columns-preview"),
         *(("--glob", args.glob) if args.glob else ()),
         *(("--ignore-case",) if args.ignore_case else ()),
@@ -156,7 +177,16 @@ def _match(line: bytes) -> tuple[str, int, str] | None:
     shown = text.decode("utf-8", "replace").rstrip("\r")
     if len(shown) > _LINE_CHARS:
         shown = f"{shown[:_LINE_CHARS]}…"
-    return os.fsdecode(name).removeprefix("./"), int(number), shown
+    return _name(name), int(number), shown
+
+
+def _name(name: bytes) -> str:
+    return os.fsdecode(name).removeprefix("./")
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
 
 
 def _page(lines: Sequence[str], page_bytes: int) -> list[str]:

@@ -96,7 +96,7 @@ def main(arguments: list[str]) -> int:
     code = 1
     for name in _files(path):
         if wanted is None or wanted.fullmatch(name):
-            for line in _matches(name, sought):
+            for line in _matches(name, sought, is_named=name == path):
                 out.write(line)
                 code = 0
     return code
@@ -125,14 +125,18 @@ def _has_git() -> bool:
     return any(Path(folder, "git").exists() for folder in os.get_exec_path())
 
 
-def _matches(name: str, sought: re.Pattern[bytes]) -> Iterator[bytes]:
+def _matches(name: str, sought: re.Pattern[bytes], *, is_named: bool) -> Iterator[bytes]:
     try:
         with Path(name).open("rb") as file:
-            if b"\x00" in file.read(_SNIFFED):
+            is_binary = b"\x00" in file.read(_SNIFFED)
+            if is_binary and not is_named:
                 return
             file.seek(0)
             for number, line in enumerate(file, 1):
                 if sought.search(line.rstrip(b"\r\n")):
+                    if is_binary:
+                        yield os.fsencode(name) + b": binary file matches\n"
+                        return
                     yield os.fsencode(name) + b"\x00%d:%b\n" % (number, line.rstrip(b"\r\n")[:_LINE_BYTES])
     except OSError:
         return  # gone, or not ours to read: as ripgrep without messages
