@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -37,8 +39,10 @@ from transom.core.event import (
 from transom.core.evidence import Files
 from transom.core.pricing import Price, find_price
 from transom.errors import Unavailable
+from transom.ports import Delta, Provider
 from transom.session import Session, World
 from transom.testing.builders import rules
+from transom.testing.loopback import Canned, Loopback
 
 LOOK: Mapping[str, object] = {"tool": "read", "arguments": {"path": "a.txt"}}
 READ: Mapping[str, object] = {"call": [LOOK]}
@@ -64,6 +68,8 @@ class Scene:
     limit: int = 32_000
     seconds: Callable[[], float] = field(default_factory=lambda: lambda: 0.0)
     stop: Stop = field(default_factory=Stop)
+    provider: Provider | None = None
+    show: Callable[[Delta], None] = lambda _: None
 
     today: str = "2026-11-30"
 
@@ -91,7 +97,8 @@ class Scene:
         tally = Tally(None, self.log.read("s"))
         workspace = DirWorkspace(self.root)
         world = World(
-            provider=ScriptedProvider(played, DIALECT, after=tally.response_id),
+            provider=self.provider or ScriptedProvider(played, DIALECT, after=tally.response_id),
+            show=self.show,
             tools=self.toolbox,
             files=Files(resolve=workspace.resolve, text=workspace.text, root=str(workspace.root)),
             model="scripted",
@@ -234,6 +241,29 @@ def test_the_first_interrupt_asks_and_the_second_raises() -> None:
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.3])
+def test_an_interrupt_while_a_provider_is_waited_for_ends_the_run_at_once(scene: Scene, seconds: float) -> None:
+    def interrupt(piece: Delta) -> None:
+        if piece.kind == "notice" and seconds:
+            threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
+        elif piece.kind == "notice":
+            os.kill(os.getpid(), signal.SIGINT)
+
+    busy = Canned(status=529, media_type="application/json", headers={"retry-after": "20"}, body=b"{}")
+    with Loopback(busy) as server, compose.provider("compatible", "m", base_url=server.base_url, env={}) as provider:
+        scene.provider, scene.show = provider, interrupt
+        agent = scene.agent(script(DONE))
+        agent.say("Look.")
+        began = time.monotonic()
+        with scene.stop.listening():
+            ended = agent.run()
+        assert ended.reason == "interrupted"
+        assert time.monotonic() - began < 5
+        assert len(server.asked) == 1
+    scene.provider, scene.stop = None, Stop()
+    assert scene.agent(script(DONE), is_new=False).run().reason == "answered"
 
 
 def test_trouble_of_the_provider_is_raised_and_the_run_goes_on_after_it(scene: Scene) -> None:

@@ -9,7 +9,8 @@ steps, so the last step may pass it. Two guards have no option: replies that are
 times, and windows that open one after the other with nothing answered and nothing changed between them end the run.
 Steps that look alike are not judged: waiting and trying again look like that too.
 
-Ctrl-C: the first lets the step end, the second ends it at once (`Stop`).
+Ctrl-C: the first lets the step end, the second ends it at once (`Stop`). A step that only waits to ask a provider again
+has nothing to end: the first is enough, and once it was asked for no further try is made.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from transom.core.canon import plain_text
 from transom.core.epochs import retooled
 from transom.core.event import EpochOpened, Event, HostSaid, SectionChanged, UserSaid
 from transom.core.usage import answers
+from transom.ports import Delta
 from transom.session import Session, World
 
 __all__ = ["Agent", "Bounds", "End", "Ended", "Stop"]
@@ -63,11 +65,17 @@ class Ended:
     steps: int
 
 
+class _WaitEnded(Exception):
+    """A request that failed is not asked again."""
+
+
 class Stop:
     """Whether somebody wants the run to end. As a context it listens to Ctrl-C, in the main thread."""
 
     def __init__(self) -> None:
         self.is_asked = False
+        self.is_waiting = False
+        """Whether the step does no more than wait to ask again."""
 
     def ask(self) -> None:
         self.is_asked = True
@@ -84,6 +92,8 @@ class Stop:
         if self.is_asked:
             raise KeyboardInterrupt
         self.is_asked = True
+        if self.is_waiting:
+            raise _WaitEnded
         # A buffered stream may be in the middle of a write here.
         os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, b"\nstopping after this step; Ctrl-C again: now\n")
 
@@ -106,8 +116,8 @@ class Agent:
         self.stop = stop or Stop()
         self._bounds = bounds or Bounds()
         self._now = now
-        self._told = world.told
-        self._world = replace(world, told=self._tell)
+        self._show, self._told = world.show, world.told
+        self._world = replace(world, show=self._shown, told=self._tell)
 
     @property
     def is_answered(self) -> bool:
@@ -127,7 +137,12 @@ class Agent:
             reached = self._reached(self.tally.steps - before, self._now() - began)
             if reached is not None:
                 return Ended(reason=reached[0], sentence=reached[1], steps=self.tally.steps - before)
-            stepped = self.session.step(self._world)
+            try:
+                stepped = self.session.step(self._world)
+            except _WaitEnded:
+                continue  # the bounds say why it ends
+            finally:
+                self.stop.is_waiting = False
             if not stepped.is_turn_over:
                 cuts = 0
             elif answers(stepped.reply):
@@ -168,7 +183,14 @@ class Agent:
         for event in self.session.append(*facts):
             self._tell(event)
 
+    def _shown(self, piece: Delta) -> None:
+        self._show(piece)
+        self.stop.is_waiting = piece.kind == "notice"
+        if self.stop.is_waiting and self.stop.is_asked:
+            raise _WaitEnded
+
     def _tell(self, event: Event) -> None:
+        self.stop.is_waiting = False  # an answer may come whole
         self.tally.see(event)
         self._told(event)
 
