@@ -45,8 +45,16 @@ def test_an_offset_behind_the_end_names_the_last_line(root: Path, call: Call) ->
 def test_a_line_of_a_megabyte_is_cut_and_counted(root: Path, call: Call) -> None:
     (root / "a.js").write_bytes(b"x" * 1_000_000 + b"\nshort\n")
     first, second = call("read", path="a.js").text.splitlines()
-    assert first == f"1\t{'x' * 2000}…[998001 bytes more in this line]"
+    assert first == f"1\t{'x' * 2000}…[998000 bytes more in this line]"
     assert second == "2\tshort"
+
+
+@pytest.mark.parametrize("end", [b"", b"\n", b"\r\n"])
+def test_a_line_one_byte_too_long_is_counted_too(root: Path, call: Call, end: bytes) -> None:
+    (root / "a.txt").write_bytes(b"x" * 2001 + end)
+    assert call("read", path="a.txt").text == f"1\t{'x' * 2000}…[1 bytes more in this line]"
+    (root / "a.txt").write_bytes(b"x" * 2000 + end)
+    assert call("read", path="a.txt").text == f"1\t{'x' * 2000}"
 
 
 def test_an_empty_file_is_said_to_be_empty(root: Path, call: Call) -> None:
@@ -130,6 +138,11 @@ def test_an_ambiguous_edit_counts_the_places_and_changes_nothing(root: Path, cal
     assert (root / "a.py").read_text() == "x = 2\ny = 2\nz = 2\n"
 
 
+def test_places_are_counted_as_they_would_be_replaced(root: Path, call: Call) -> None:
+    (root / "a.txt").write_text("aaaa\n")
+    assert "2 times, at lines 1, 1;" in call("edit", path="a.txt", old_string="aa", new_string="b").text
+
+
 def test_a_missed_edit_shows_the_nearest_lines(root: Path, call: Call) -> None:
     lines = [f"def f{n}(a, b):\n    return a * {n} + b\n\n" for n in range(1, 200)]
     (root / "a.py").write_text("".join(lines))
@@ -165,6 +178,30 @@ def test_an_edit_keeps_line_ends_and_bytes_it_does_not_touch(root: Path, call: C
     given = call("edit", path="a.txt", old_string="one\ntwo", new_string="1\n2\n3")
     assert not given.is_error
     assert (root / "a.txt").read_bytes() == b"\xef\xbb\xbfcaf\xe9\r\n1\r\n2\r\n3\r\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "after"),
+    [
+        ("two", "two\nthree", b"one\r\ntwo\r\nthree\r\n"),
+        ("\ntwo", "\n2\n3", b"one\r\n2\r\n3\r\n"),
+        ("\n", "", b"onetwo"),
+        ("\r\n", "\n", b"one\ntwo\n"),
+    ],
+)
+def test_lines_that_are_added_end_as_those_of_the_file(
+    root: Path, call: Call, old: str, new: str, after: bytes
+) -> None:
+    (root / "dos.txt").write_bytes(b"one\r\ntwo\r\n")
+    assert not call("edit", path="dos.txt", old_string=old, new_string=new, replace_all=True).is_error
+    assert (root / "dos.txt").read_bytes() == after
+
+
+def test_a_miss_that_copying_would_repeat_says_why(root: Path, call: Call) -> None:
+    (root / "mixed.txt").write_bytes(b"one\r\ntwo\nthree\n")
+    assert "in part with CR LF" in call("edit", path="mixed.txt", old_string="one\ntwo\nthree", new_string="x").text
+    (root / "latin.txt").write_bytes(b"caf\xe9\n")
+    assert "no UTF-8" in call("edit", path="latin.txt", old_string="caf\ufffd", new_string="tea").text
 
 
 def test_an_edit_of_nothing_into_nothing_is_refused(root: Path, call: Call) -> None:

@@ -113,15 +113,17 @@ def edit(workspace: Workspace, args: Edit) -> Outcome:
     real = _writable(workspace, args.path)
     _file(workspace, args.path)
     old, new = _bytes("old_string", args.old_string), _bytes("new_string", args.new_string)
-    if old == new:
-        return failed("old_string and new_string are the same: nothing to change. Send the text as it shall be.")
     with real.open("rb") as file:
         _check_text(file, args.path)
         data = file.read(_EDITABLE_BYTES + 1)
     if len(data) > _EDITABLE_BYTES:
         return failed(f"{args.path} is larger than {_EDITABLE_BYTES} bytes; change it with run (sed, a script).")
-    if old not in data and b"\r\n" in data:  # read shows lines without their ends
+    crlf = data.count(b"\r\n")
+    is_dos = crlf == data.count(b"\n") and b"\r\n" not in old
+    if crlf and (is_dos or old not in data):  # read shows lines without their ends
         old, new = (part.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n") for part in (old, new))
+    if old == new:
+        return failed("old_string and new_string are the same: nothing to change. Send the text as it shall be.")
     count = data.count(old)
     if not count:
         return failed(_missed(args, data.decode("utf-8", "replace")))
@@ -193,11 +195,12 @@ def _lines(file: BinaryIO) -> Iterator[str]:
     while data := file.readline(_LINE_BYTES):
         more = 0
         while not data.endswith(b"\n") and (tail := file.readline(1 << 20)):
-            more += len(tail)
-            if tail.endswith(b"\n"):
+            is_end = tail.endswith(b"\n")
+            more += len(tail.rstrip(b"\r\n") if is_end else tail)
+            if is_end:
                 break
         text = data.rstrip(b"\r\n").decode("utf-8", "replace")
-        yield f"{text}…[{more} bytes more in this line]" if more > 2 else text
+        yield f"{text}…[{more} bytes more in this line]" if more else text
 
 
 def _lines_left(file: BinaryIO) -> int:
@@ -212,7 +215,11 @@ def _missed(args: Edit, text: str) -> str:
     out = [f"old_string does not stand in {args.path}; nothing was changed."]
     if _NUMBERED.search(args.old_string) and _NUMBERED.sub("", args.old_string) in text:
         return f"{out[0]} It carries the line numbers that read shows; send it without them."
+    if "\ufffd" in args.old_string:
+        return f"{out[0]} Some bytes there are no UTF-8 (read shows each as \ufffd): leave them out, or use run."
     lines = _split(text)
+    if args.old_string.replace("\r\n", "\n") in text.replace("\r\n", "\n"):
+        return f"{out[0]} Its lines end in part with CR LF, in part with LF: edit them one by one, or use run."
     for near in nearest(args.old_string, lines):
         how = "differs in white space only" if near.likeness == 1 else f"{near.likeness:.0%} alike"
         out.append(f"lines {near.first}-{near.last} ({how}):")
@@ -223,9 +230,10 @@ def _missed(args: Edit, text: str) -> str:
 
 def _ambiguous(args: Edit, data: bytes, old: bytes, count: int) -> str:
     places: list[str] = []
-    at = -1
-    while len(places) < _SHOWN_PLACES and (at := data.find(old, at + 1)) >= 0:
+    at = 0
+    while len(places) < _SHOWN_PLACES and (at := data.find(old, at)) >= 0:
         places.append(str(data.count(b"\n", 0, at) + 1))
+        at += len(old)
     more = ", …" if count > len(places) else ""
     return (
         f"old_string stands in {args.path} {count} times, at lines {', '.join(places)}{more}; nothing was changed. Add "
