@@ -31,6 +31,12 @@ def test_a_line_that_is_wrapped_belongs_to_the_one_above() -> None:
     assert (found.by, found.came, found.went) == ("code", [], [])
 
 
+def test_a_note_of_several_lines_is_one_file() -> None:
+    text = "<handoff>\n### 1. REQUIREMENTS\n(none)\n</handoff>\n<related_files>\n- a.py (test) - x\n  y\n- b\n</related_files>"
+    (found,) = handed_over([opened(text)])
+    assert found.sections["Related files"] == ["a.py (test) - x\n  y", "b"]
+
+
 def test_what_code_put_beside_a_handoff_is_told_and_an_empty_one_is_not_taken_for_nothing(
     tmp_path: Path, run: Run
 ) -> None:

@@ -140,7 +140,7 @@ def _sections(opened: WindowOpened) -> dict[str, list[str]]:
     if found is None:
         return {}
     sections: dict[str, list[str]] = {}
-    for line in found["handoff"].splitlines():
+    for line in found["handoff"].split("\n"):
         heading = _HEADING.fullmatch(line)
         if heading:
             sections[heading[1]] = []
@@ -149,7 +149,7 @@ def _sections(opened: WindowOpened) -> dict[str, list[str]]:
         elif sections and sections[next(reversed(sections))]:
             sections[next(reversed(sections))][-1] += f"\n{line}"
     if found["files"]:
-        sections["Related files"] = [line.removeprefix("- ") for line in found["files"].splitlines()]
+        sections["Related files"] = found["files"].removeprefix("- ").split("\n- ")
     return sections
 
 

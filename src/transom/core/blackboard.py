@@ -273,7 +273,8 @@ def _todo_lines(board: Blackboard) -> list[str]:
     closed = sum(item.status in ("completed", "cancelled") for item in board.todo)
     head = f"{len(board.todo)} items, {closed} closed"
     open_first = sorted(board.todo, key=lambda item: item.status in ("completed", "cancelled"))
-    return [head, *(f"- [{item.status}] {item.text}" for item in open_first)]
+    texts = [(item.status, "\n    ".join(item.text.splitlines())) for item in open_first]  # a line of it is no item
+    return [head, *(f"- [{status}] {text}" for status, text in texts)]
 
 
 def _failure_lines(board: Blackboard) -> list[str]:

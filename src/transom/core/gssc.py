@@ -18,7 +18,7 @@ from transom.core.blackboard import call_summary
 from transom.core.block import Block, Image, Measure, Text, Thought, ToolCall, ToolResultRaw, ToolResultRef
 from transom.core.canon import canonical, plain_text
 from transom.core.event import Replacement
-from transom.core.handoff import escape_tags
+from transom.core.handoff import claimed
 from transom.core.literals import constraints, error_lines
 from transom.core.policy import Policy
 from transom.core.state import Item, State, Words
@@ -76,7 +76,7 @@ def tail(state: State, policy: Policy, remaining: int) -> str:
     todo = [item for item in state.board.todo if item.status in ("pending", "in_progress")]
     if todo:
         lines.append("Open todo items:")
-        lines.extend(f"- [{item.status}] {escape_tags(item.text)}" for item in todo[:_TAIL_TODO])
+        lines.extend(f"- [{item.status}] {claimed(item.text)}" for item in todo[:_TAIL_TODO])
         if len(todo) > _TAIL_TODO:
             lines.append(f"- and {len(todo) - _TAIL_TODO} more")
     if remaining > 0:

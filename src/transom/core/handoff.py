@@ -17,7 +17,7 @@ from transom.core.block import Measure, Text
 from transom.core.event import Handoff, RelatedFile, Requirement, Seed
 from transom.core.state import State, Words
 
-__all__ = ["escape_tags", "from_state", "render", "seed"]
+__all__ = ["claimed", "escape_tags", "from_state", "render", "seed"]
 
 _SECTIONS = (
     "SPEC-CONFIRMED REQUIREMENTS",
@@ -40,20 +40,25 @@ def escape_tags(text: str) -> str:
     return _TAG.sub("&lt;", text) if "<" in text else text
 
 
+def claimed(text: str) -> str:
+    """Words the host does not vouch for: no line of them begins as one of its own, a heading or a requirement."""
+    return "\n  ".join(escape_tags(text).splitlines())
+
+
 def render(handoff: Handoff, related_files: tuple[RelatedFile, ...]) -> str:
     """The handoff as a window shows it. Requirements stand to the letter (L6); all else may quote a tool."""
     listed = (
         [f"- {item.text} [{item.source}]" for item in handoff.requirements],
-        [f"- {escape_tags(one.text)} (since generation {one.generation})" for one in handoff.inferences],
-        [f"- {escape_tags(text)}" for text in handoff.conflicts],
-        [f"- {escape_tags(text)}" for text in handoff.unverified],
+        [f"- {claimed(one.text)} (since generation {one.generation})" for one in handoff.inferences],
+        [f"- {claimed(text)}" for text in handoff.conflicts],
+        [f"- {claimed(text)}" for text in handoff.unverified],
     )
     out = ["<handoff>"]
     for number, (title, lines) in enumerate(zip(_SECTIONS, listed, strict=True), 1):
         out.extend((f"### {number}. {title}", *(lines or ["(none)"])))
     out.append("</handoff>")
     if related_files:
-        files = (escape_tags(f"- {item.path} ({item.role}) - {item.note}") for item in related_files)
+        files = (claimed(f"- {item.path} ({item.role}) - {item.note}") for item in related_files)
         out.extend(("<related_files>", *files, "</related_files>"))
     return "\n".join(out)
 
