@@ -58,7 +58,8 @@ _RETRIES = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What a session runs under. `clock` gives ms since the epoch, `ids` a new uuid at each call."""
+    """What a session runs under. `clock` gives ms since the epoch, `ids` a new uuid at each call. `is_shared` False:
+    nothing is built on what another writer appends; the first lost race is reported."""
 
     policy: Policy
     bounds: Limits
@@ -68,6 +69,7 @@ class Rules:
     ids: Callable[[], str]
     tariff: Tariff | None = None
     """What is paid; without it the cost rule does nothing."""
+    is_shared: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -370,6 +372,8 @@ class Session:
             try:
                 return self._place(decide())
             except SequenceConflict:
+                if not self.rules.is_shared:
+                    raise
                 project(self.log.read(self.session_id, self.state.seq), self.state)
         raise SequenceConflict(f"session {self.session_id}: {_RETRIES} appends in a row lost the race to other writers")
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler
 from typing import Any
@@ -562,3 +562,27 @@ def test_another_model_in_the_same_history_is_a_miss_with_its_name(
         client.model = "m2"
         finished(client)
     assert [fact.reasons for fact in facts(plan, RequestSent)][:4] == [("initial",), (), ("change:model",), ()]
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_the_host_s_answer_stands_before_words_that_come_with_the_client_s_results(
+    api: str, serve: Callable[..., str], first: int
+) -> None:
+    calls: list[str | Call] = [Call(name="read"), Call(name="read")]
+    calls.insert(first, Call(name="recall", arguments={"query": "zebra"}))
+    answers: Iterator[Said] = iter([calls, ["Done."]])
+    with ModelServer(lambda _: next(answers)) as model:
+        client = Client(api, serve(model), lambda *_: "a page")
+        client.say("Go.")
+        assert client.step()
+        if api == "anthropic":
+            client.history[-1]["content"].append({"type": "text", "text": "And this."})
+        else:
+            client.say("And this.")
+        assert not client.step()
+        history: list[dict[str, Any]] = model.bodies[-1].get("messages") or model.bodies[-1]["input"]
+    if api == "openai_chat":  # it refuses words between a call and its result
+        assert [one["role"] for one in history[2:]] == ["assistant", "tool", "tool", "tool", "user"]
+    if api == "anthropic":
+        assert [one["type"] for one in history[2]["content"]] == ["tool_result"] * 3 + ["text"]
+    assert "recall: 'zebra' stands nowhere" in json.dumps(history)

@@ -76,6 +76,8 @@ class OpenAIChatFace:
     def _message(self, group: Sequence[Item]) -> bytes:
         shown: list[bytes] = []
         pictures: list[Block] = []
+        # What the host was called for is answered when the client's own results are here, and words came with those.
+        group = sorted(group, key=lambda item: item.role not in {"assistant", "tool"})
         for item in group:
             if own := own_wire(item, item.call_id):
                 shown.append(own)

@@ -39,6 +39,8 @@ Row = dict[str, str | int | float | dict[str, int]]
 
 _LATEST, _RULES = 64, 64
 """Answers that a request may name where the server keeps the history, and rules in memory."""
+_RACES = 8
+"""Times that a request is looked at anew because another gateway appended to the same history."""
 _KEYED = frozenset({"thinking", "speed", "response_format", "text"})
 """Request fields of the three APIs that messages are cached under (their prompt caching pages, 2026)."""
 _LARGE = 0.1
@@ -97,11 +99,12 @@ class Governor:
         """The conversation that a request continues, with what is new in it, ready for upstream; `release` it. One that
         is busy with another turn is forked, or without `forks` is None. Raises `UsageError` for a model whose window is
         not known, and what deciding raises."""
-        try:
-            return self._begun(face, call, identity, forks=forks)
-        except SequenceConflict:  # another gateway went on with it; the log says how far
-            self._forget(identity.key)
-            return self._begun(face, call, identity, forks=forks)
+        for _ in range(_RACES):
+            try:
+                return self._begun(face, call, identity, forks=forks)
+            except SequenceConflict:  # another gateway went on with it; the log says how far
+                self._forget(identity.key)
+        return self._begun(face, call, identity, forks=forks)
 
     def _begun(self, face: Face, call: Call, identity: Identity, *, forks: bool) -> Turn | None:
         rules = self._rules(face, call)
@@ -303,6 +306,7 @@ class Governor:
             clock=self._clock,
             ids=self._ids,
             tariff=tariff_of(find_price(self._prices, model)),
+            is_shared=False,  # what another gateway appended may be another client's
         )
 
     def _window_of(self, model: str) -> int:
