@@ -102,7 +102,7 @@ def store(path: Path | None = None, *, is_new_allowed: bool = True) -> Store:
     except OSError as problem:
         raise BadInput(f"{folder}: {problem.strerror}; name another folder") from None
     if not is_new_allowed and path is not None and not is_store:
-        raise BadInput(f"{folder}: holds no store; name one that `transom replay --store` has written")
+        raise BadInput(f"{folder}: holds no store; name one that `transom run`, `replay` or `gateway` made")
     if is_file:
         raise BadInput(f"{folder}: is a file; a store is a folder")
     return Store(folder, is_reader=not is_new_allowed)

@@ -78,17 +78,21 @@ def test_values_are_read_as_what_they_are_or_refused_with_their_origin(mine: Pat
     assert not found.flag("unsandboxed")
     assert (found.number("max_steps"), found.microusd(), found.tokens()) == (7, 250_000, 64_000)
     assert found.policy() is PRESETS["gssc"]
-    mine.write_text('network = "perhaps"\nmax_steps = "few"\nmax_spend = -1\npolicy = "recorded"\n')
+    wrong = 'network = "perhaps"\nmax_steps = "few"\nmax_spend = -1\npolicy = "recorded"\napprove = "never"\n'
+    mine.write_text(wrong + 'context_limit = "12x"\n')
     found = settle({}, tmp_path)
     for read, said in (
         (lambda: found.flag("network"), "network = 'perhaps'"),
         (lambda: found.number("max_steps"), "max_steps = 'few'"),
         (found.microusd, "max_spend = '-1'"),
         (found.policy, "policy = 'recorded'"),
+        (found.approval, "approve = 'never'"),
+        (found.tokens, "context_limit = '12x'"),
+        (settle({"max_steps": "0.5"}, tmp_path).steps, "max_steps = '0.5'"),
     ):
         with pytest.raises(UsageError, match=said) as caught:
             read()
-        assert str(mine) in str(caught.value)
+        assert (str(mine) if "0.5" not in said else "(flag)") in str(caught.value)
 
 
 def test_a_path_in_a_file_is_meant_from_where_the_file_stands(mine: Path, tmp_path: Path) -> None:

@@ -129,6 +129,20 @@ def test_what_the_session_ran_with_is_taken_over_and_a_flag_goes_before_it(run: 
     assert "it ran under the policy gssc and goes on under mask" in said.err
 
 
+def test_the_way_on_names_what_the_session_does_not_hold(run: Run, place: Path) -> None:
+    work, moved = place / "work", place / "moved"
+    work.mkdir()
+    (work / "a.txt").write_text("alpha\n")
+    path = script_file(place, {**LOOK, "times": 5}, {"say": "Done."})
+    first = run("run", "Look.", "--script", path, *BASE, "--max-steps", "1", "--workspace", work)
+    assert first.err.rstrip().endswith(f" --script {path} --unsandboxed --auto")
+    work.rename(moved)
+    again = run("resume", "--script", path, *BASE, "--max-steps", "1", "--workspace", moved, "--policy", "mask")
+    assert again.err.rstrip().endswith(f" --workspace {moved} --policy mask --unsandboxed --auto")
+    words = again.err.rstrip().rpartition("go on with: transom ")[2].split()
+    assert run(*words).code == 0
+
+
 def test_what_cannot_be_resumed_is_said(run: Run, place: Path) -> None:
     path = script_file(place, {"say": "Done."})
     assert "holds no store" in run("resume", "--store", place / "none").err

@@ -120,7 +120,7 @@ def test_windows_handoffs_and_demotions_are_said_as_they_come(run: Run, place: P
         (("--provider", "local"), "GGUF"),
         (("--model", "a.gguf", "--context-limit", "4k"), "a.gguf: cannot be read"),
         (("--script", "s.json"), "say --context-limit"),
-        (("--script", "s.json", "--context-limit", "many"), "--context-limit 'many'"),
+        (("--script", "s.json", "--context-limit", "many"), "context_limit = 'many' (flag)"),
         (("--script", "s.json", "--context-limit", "1"), "raise --context-limit to at least"),
         (("--script", "s.json", "--context-limit", "8k", "--policy", "none"), "policy = 'none' (flag)"),
         (("--script", "s.json", "--context-limit", "8k", "--max-steps", "-1"), "max_steps = '-1' (flag)"),

@@ -12,7 +12,10 @@ from transom.cli.asking import approver, is_person_there, next_message
 from transom.cli.naming import find_session
 from transom.cli.settings import KEYS, Settings, settle, user_file
 from transom.cli.terminal import out, printable, printable_lines, say
+from transom.cli.terms import parse_tokens
 from transom.core.block import Text
+from transom.core.event import SessionOpened
+from transom.core.policy import PRESETS
 from transom.core.pricing import find_price
 from transom.errors import KernelError, UsageError
 from transom.lab.tables import counted
@@ -90,13 +93,13 @@ def manner_of(settings: Settings, view: Display | Silent, stop: Stop) -> Manner:
     from transom.agent.run import Bounds
 
     is_unsandboxed = settings.flag("unsandboxed")
-    how = settings.text("approve") or ("ask" if is_unsandboxed else "auto")
-    if is_unsandboxed and not settings.text("approve") and not is_person_there():
+    how = settings.approval() or ("ask" if is_unsandboxed else "auto")
+    if is_unsandboxed and not settings.approval() and not is_person_there():
         raise UsageError("--unsandboxed with nobody to ask needs --auto: commands would run with all your rights")
     return live.Manner(
         policy=settings.policy(),
         bounds=Bounds(
-            steps=int(settings.number("max_steps")),
+            steps=settings.steps(),
             microusd=settings.microusd(),
             seconds=60 * settings.number("max_minutes"),
         ),
@@ -134,10 +137,29 @@ def drive(agent: Agent, view: Display | Silent, options: Options, words: str) ->
 
 
 def _go_on(agent: Agent, options: Options) -> str:
-    """The command with the flags that the session does not hold."""
+    """The command with the flags that the session does not hold, or holds otherwise; bounds are of one run."""
     given = {"store": options.store, "base-url": options.base_url, "script": options.script}
+    given |= _held_otherwise(agent, options)
     flags = "".join(f" --{name} {shlex.quote(str(value))}" for name, value in given.items() if value)
+    rights = {"--unsandboxed": options.unsandboxed, "--network": options.network, "--ask": options.ask}
+    rights["--auto"] = options.auto
+    flags += "".join(f" {name}" for name, is_given in rights.items() if is_given)
     return printable(f"transom resume {agent.session.session_id}{flags}")
+
+
+def _held_otherwise(agent: Agent, options: Options) -> dict[str, Path | str | None]:
+    opened = next(agent.session.log.read(agent.session.session_id, 0, 1)).fact
+    if not isinstance(opened, SessionOpened):
+        return {}
+    workspace, limit = options.workspace, options.context_limit
+    is_model_named = opened.provider not in ("recorded", "scripted") or options.provider not in (None, opened.provider)
+    return {
+        "workspace": workspace if workspace and str(workspace.resolve()) != opened.workspace else None,
+        "provider": options.provider if options.provider != opened.provider else None,
+        "model": options.model if is_model_named and options.model != opened.model else None,
+        "context-limit": limit if limit and parse_tokens(limit) != opened.context_limit else None,
+        "policy": options.policy if options.policy not in PRESETS or options.policy != opened.policy else None,
+    }
 
 
 def _conclude(agent: Agent, ended: Ended, options: Options) -> None:

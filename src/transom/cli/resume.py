@@ -45,6 +45,8 @@ def resume(
         opened = _opened(kept.log, row)
         workspace = options.workspace or Path(opened.workspace)
         if not workspace.is_dir():
+            if options.workspace:
+                raise UsageError(f"--workspace {workspace}: is not a folder; name the one to work in")
             raise UsageError(f"its workspace {workspace} is gone; name where it is now with --workspace")
         settings = settings_of(options, workspace, _session_values(opened))
         view = Silent(is_json=options.json) if options.json or options.quiet else Display()

@@ -88,7 +88,22 @@ class Settings:
 
     def tokens(self) -> int:
         """The context limit; 0 = not said."""
-        return parse_tokens(self.text("context_limit")) if self.text("context_limit") else 0
+        said = self.values["context_limit"]
+        return parse_tokens(said.value, f"context_limit = {said.value!r} ({said.origin})") if said.value else 0
+
+    def steps(self) -> int:
+        """The most steps; 0 = no bound. A fraction of one is none, so it is no number of steps either."""
+        said, found = self.values["max_steps"], self.number("max_steps")
+        if not found.is_integer():
+            raise UsageError(f"max_steps = {said.value!r} ({said.origin}): is no whole number")
+        return int(found)
+
+    def approval(self) -> str:
+        """`ask`, `auto`, or empty if nobody says."""
+        said = self.values["approve"]
+        if said.value not in ("", "ask", "auto"):
+            raise UsageError(f"approve = {said.value!r} ({said.origin}): say ask or auto")
+        return said.value
 
     def microusd(self) -> int:
         return round(self.number("max_spend") * _MICRO)

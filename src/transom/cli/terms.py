@@ -53,15 +53,16 @@ class Terms:
     assumed: tuple[str, ...]
 
 
-def parse_tokens(text: str) -> int:
-    """`128000`, `128_000`, `128,000`, `128k`, `1M`, `258.4k`: k is a thousand."""
+def parse_tokens(text: str, said: str = "") -> int:
+    """`128000`, `128_000`, `128,000`, `128k`, `1M`, `258.4k`: k is a thousand. `said`: how an error names it."""
+    said = said or f"--context-limit {text!r}"
     plain = text.strip().lower().replace(",", "").replace("_", "")
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([km]?)", plain, re.ASCII)
     if not found:
-        raise UsageError(f"--context-limit {text!r}: write a number of tokens, as 128000, 128k or 1M")
+        raise UsageError(f"{said}: write a number of tokens, as 128000, 128k or 1M")
     tokens = round(float(found[1]) * _SIZES[found[2]])
     if tokens > 1_000_000_000:
-        raise UsageError(f"--context-limit {text!r}: no model has such a window")
+        raise UsageError(f"{said}: no model has such a window")
     return tokens
 
 
