@@ -220,7 +220,7 @@ def agent(
     tools = Toolbox(place, sandbox, how.approve)
     left = session.state.window.calls.items()
     tools.tidy(ToolCall(call_id=call_id, name=name, arguments=arguments) for call_id, (name, arguments) in left)
-    sources = _surroundings(place.root, how, chosen.context_limit)
+    sources = _surroundings(place, how, chosen.context_limit)
     world = World(
         provider=chosen.provider,
         tools=tools,
@@ -266,14 +266,15 @@ def _opened(chosen: Model, policy: Policy, root: Path) -> SessionOpened:
     )
 
 
-def _surroundings(root: Path, how: Manner, context_limit: int) -> Surroundings:
+def _surroundings(place: DirWorkspace, how: Manner, context_limit: int) -> Surroundings:
     network = "with the network" if how.is_network_allowed else "without network"
     inside = f"they run in a sandbox, {network}; they write only to the workspace and to a private /tmp"
     return Surroundings(
-        root,
+        place.root,
         platform=f"{sys.platform} {os.uname().machine}",
         commands="they run with all the rights of the user" if how.is_unsandboxed else inside,
         today=lambda: strftime("%Y-%m-%d"),
         context_limit=context_limit,
         memory=how.memory,
+        hidden=place.hidden,
     )

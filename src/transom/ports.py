@@ -174,7 +174,7 @@ class Workspace(Protocol):
 
     @property
     def hidden(self) -> tuple[Path, ...]:
-        """Real paths inside that are not reached, nor is what lies below; a list of files leaves them out."""
+        """Real paths, inside or not, of which nothing is shown to a model, nor of what lies below them."""
         ...
 
     def resolve(self, path: str) -> Path:

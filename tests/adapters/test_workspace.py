@@ -157,4 +157,4 @@ def test_keys_in_a_workspace_are_not_reached_unless_they_are_what_is_worked_on(t
     assert workspace.hidden == (tmp_path / ".aws", tmp_path / ".netrc")
     inside = DirWorkspace(tmp_path / ".aws", secrets=(tmp_path / ".aws", tmp_path / ".netrc"))
     assert inside.resolve("config") == tmp_path / ".aws" / "config"
-    assert inside.hidden == ()
+    assert inside.hidden == (tmp_path / ".netrc",)

@@ -120,6 +120,21 @@ def test_rules_behind_a_link_out_of_the_repository_are_named_and_not_read(root: 
     assert f"[{inner / 'AGENTS.md'}: a link out of the repository; it is not read]" in said
 
 
+def test_nothing_of_what_is_hidden_is_read_behind_a_link(root: Path) -> None:
+    secret = root / ".ssh" / "id"
+    secret.parent.mkdir()
+    secret.write_text("---\nname: key\ndescription: PRIVATE\n---\n")
+    (root / ".git").mkdir()
+    (root / "AGENTS.md").symlink_to(".ssh/id")
+    (root / ".claude" / "skills" / "a").mkdir(parents=True)
+    (root / ".claude" / "skills" / "a" / "SKILL.md").symlink_to(secret)
+    assert "PRIVATE" in (rules(root, 1000) or "")
+    assert "PRIVATE" in (skills(root, 1000) or "")
+    hidden = (secret.parent.resolve(),)
+    assert rules(root, 1000, hidden) == f"[{root / 'AGENTS.md'}: a link to what is kept from the model; it is not read]"
+    assert skills(root, 1000, hidden) is None
+
+
 def test_rules_larger_than_their_share_are_cut_with_the_number_that_is_missing(root: Path) -> None:
     (root / "AGENTS.md").write_text("r" * 5000)
     said = sample(root, "rules", limit=10_000).text or ""

@@ -48,7 +48,7 @@ class DirWorkspace:
 
     @property
     def hidden(self) -> tuple[Path, ...]:
-        return tuple(path for path in self._hidden if path.is_relative_to(self._root))
+        return tuple(self._hidden)
 
     def resolve(self, path: str) -> Path:
         problem = self._problem(path)

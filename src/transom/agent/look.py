@@ -122,7 +122,8 @@ def _place(workspace: Workspace, path: str) -> str:
 
 def _hidden(workspace: Workspace) -> Callable[[str], bool]:
     """Whether a name of a list is one that the workspace hides."""
-    hidden = tuple(path.relative_to(workspace.root).as_posix() for path in workspace.hidden)
+    inside = (path for path in workspace.hidden if path.is_relative_to(workspace.root))
+    hidden = tuple(path.relative_to(workspace.root).as_posix() for path in inside)
     below = tuple(f"{name}/" for name in hidden)
     return lambda name: name in hidden or name.startswith(below)
 

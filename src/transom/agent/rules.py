@@ -7,7 +7,7 @@ each time, so a folder is listed again only when its time of change is another.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from stat import S_ISREG
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from transom.core.canon import plain_text
 
-__all__ = ["RULES_FILE", "Nested", "file_text", "rules"]
+__all__ = ["RULES_FILE", "Nested", "file_text", "is_hidden", "rules"]
 
 RULES_FILE = "AGENTS.md"
 _MOST_BYTES = 128 * 1024
@@ -37,10 +37,16 @@ def file_text(path: Path) -> str | None:
         return None
 
 
-def rules(root: Path, room: int) -> str | None:
+def is_hidden(path: Path, hidden: Sequence[Path]) -> bool:
+    """Whether it lies, or a link leads, where nothing may be shown of: a command can make the link, not read behind."""
+    real = Path(os.path.realpath(path))
+    return any(real.is_relative_to(one) for one in hidden)
+
+
+def rules(root: Path, room: int, hidden: Sequence[Path] = ()) -> str | None:
     """The rules that hold in `root`, in at most `room` characters; what is cut is counted, with the path to read on
-    at. A link that leads out of the repository is not followed: whoever wrote it would choose which of the user's files
-    the model is shown. Raises `OSError`."""
+    at. A link that leads out of the repository, or to what is `hidden`, is not followed: whoever wrote it would choose
+    which of the user's files the model is shown. Raises `OSError`."""
     said: list[str] = []
     folders = _folders_down_to(root)
     top = folders[0].resolve()
@@ -48,6 +54,9 @@ def rules(root: Path, room: int) -> str | None:
         path = folder / RULES_FILE
         if path.is_symlink() and path.exists() and not path.resolve().is_relative_to(top):
             said.append(f"[{path}: a link out of the repository; it is not read]")
+            continue
+        if is_hidden(path, hidden):
+            said.append(f"[{path}: a link to what is kept from the model; it is not read]")
             continue
         text = file_text(path)
         if text:

@@ -9,11 +9,11 @@ those are read.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from transom.agent.rules import file_text
+from transom.agent.rules import file_text, is_hidden
 
 __all__ = ["FOLDERS", "SKILL_FILE", "Skill", "found_skills", "front_matter", "skills"]
 
@@ -35,10 +35,10 @@ class Skill:
     path: str
 
 
-def skills(root: Path, room: int) -> str | None:
+def skills(root: Path, room: int, hidden: Sequence[Path] = ()) -> str | None:
     """The skills of a workspace, a line each, in about `room` characters; those that do not fit are named alone. Raises
     `OSError`."""
-    listed = list(found_skills(root))
+    listed = list(found_skills(root, hidden))
     if not listed:
         return None
     lines = [_INTRODUCTION]
@@ -49,12 +49,14 @@ def skills(root: Path, room: int) -> str | None:
     return "\n".join(lines)
 
 
-def found_skills(root: Path) -> Iterator[Skill]:
-    """In the order of `FOLDERS`, then of their names; the first of a name is the one. Raises `OSError`."""
+def found_skills(root: Path, hidden: Sequence[Path] = ()) -> Iterator[Skill]:
+    """In the order of `FOLDERS`, then of their names; the first of a name is the one. One behind a link to what is
+    `hidden` is none. Raises `OSError`."""
     known: set[str] = set()
     for place in FOLDERS:
         for folder in _folders(root / place):
-            text = file_text(folder / SKILL_FILE)
+            file = folder / SKILL_FILE
+            text = None if is_hidden(file, hidden) else file_text(file)
             if text is None:
                 continue
             said = front_matter(text)

@@ -14,7 +14,7 @@ first, so that the heads of two sessions begin alike:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -51,7 +51,7 @@ class Source:
 
 class Surroundings:
     """The `Sources` port for an agent in the folder `root`. `commands` is a sentence about what a command may do,
-    `memory` the file of the user's own notes, `today` the date."""
+    `memory` the file of the user's own notes, `today` the date, `hidden` what the workspace hides."""
 
     def __init__(
         self,
@@ -62,14 +62,15 @@ class Surroundings:
         today: Callable[[], str],
         context_limit: int,
         memory: Path | None = None,
+        hidden: Sequence[Path] = (),
     ) -> None:
         chars = 4 * context_limit
         environment = f"Workspace: {root}\nPlatform: {platform}\nCommands: {commands}"
         self._sources = (
             Source(key="memory", load=partial(_memory, memory, int(chars * _MEMORY_SHARE))),
-            Source(key="rules", load=partial(rules, root, min(_RULES_CHARS, int(chars * _RULES_SHARE)))),
+            Source(key="rules", load=partial(rules, root, min(_RULES_CHARS, int(chars * _RULES_SHARE)), hidden)),
             Source(key="nested_rules", load=Nested(root).text),
-            Source(key="skills", load=partial(skills, root, int(chars * _SKILLS_SHARE))),
+            Source(key="skills", load=partial(skills, root, int(chars * _SKILLS_SHARE), hidden)),
             Source(key="environment", load=lambda: environment),
             Source(key="date", load=lambda: f"Date: {today()}"),
         )
