@@ -105,3 +105,23 @@ def test_clients_of_two_gateways_that_begin_with_the_same_words_do_not_mix(
             assert len(client.status) == STEPS
             assert set(re.findall("client-[a-z]", json.dumps(client.history))) == {f"client-{name}"}
         check(model, plan)
+
+
+@pytest.mark.parametrize("api", list(APIS))
+def test_a_fork_gets_a_name_of_its_own_where_another_gateway_took_the_next_one(
+    api: str, plan: Plan, serve: Callable[..., str]
+) -> None:
+    said = count()
+    with ModelServer(lambda _: [f"This is answer {next(said)}."]) as model:
+        here, there = serve(model), serve(model)
+        one, two = begun(api, [here, here], "ab")
+        one.step()
+        one.say("Go on.")
+        one.base_url = there  # it knows of one history
+        one.step()
+        two.step()  # and here a second one begins, as long as what the first one's rewind shares with it
+        one.history[2:] = []
+        one.say("No, not so.")
+        assert not one.step()
+        assert {status for client in (one, two) for status in client.status} == {"plain"}
+        check(model, plan)

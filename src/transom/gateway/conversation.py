@@ -45,6 +45,7 @@ from transom.core.rewriting import is_own_form
 from transom.core.state import Item
 from transom.core.surface import HOST_TOOLS, NEW_CONTEXT, Surface, surface, withheld_refusal
 from transom.core.wire import Rendering
+from transom.errors import SequenceConflict
 from transom.gateway.face import Call, Face
 from transom.gateway.known import Answer, Known, Request, answer_fact, request_fact, runs
 from transom.gateway.redaction import NO_RULES, Redactor, redaction
@@ -147,8 +148,11 @@ class Conversation:
         return known.ends[kept - 1] if kept else 0
 
     def fork(self, end: int, session_id: str) -> Conversation:
-        """This conversation as it was at a seq, to be gone on with: a rewind, an edit."""
+        """This conversation as it was at a seq, to be gone on with: a rewind, an edit. Raises `SequenceConflict` if
+        the id is taken."""
         log, parent = self.session.log, self.session.session_id
+        if log.sessions(session_id):
+            raise SequenceConflict(f"session {session_id} was begun by another gateway")
         (last,) = log.read(parent, end - 1, end)
         link = Link(session_id=parent, seq=end, digest=last.digest.hex())
         opened = self.session.state.opened
