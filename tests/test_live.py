@@ -86,6 +86,8 @@ def test_a_session_says_what_it_runs_under_and_opens_again(script: Path, tmp_pat
             *(kept, live.model("scripted", script=script, gone=gone), tmp_path, manner), session_id=name, is_new=False
         )
         assert again.is_answered
+        with pytest.raises(UsageError, match=f"session {name}: is there already; is_new=False goes on with it"):
+            live.agent(kept, live.model("scripted", script=script), tmp_path, manner, session_id=name)
         assert again.session.state.seq == first.session.state.seq
         assert again.session.rules.dialect is DIALECT
 

@@ -46,7 +46,7 @@ from transom.core.event import EpochOpened, Event, SessionOpened, Tool
 from transom.core.evidence import Files
 from transom.core.policy import PRESETS, Policy
 from transom.core.pricing import Price, find_price
-from transom.errors import UsageError
+from transom.errors import SequenceConflict, UsageError
 from transom.ports import Counter, Delta, Provider
 from transom.session import Rules, Session, World
 
@@ -192,7 +192,8 @@ def agent(
 ) -> Agent:
     """An agent in `workspace`: on a new session, or on one that is in the store.
 
-    Raises `BadInput` for a workspace that is none, `UsageError` where no sandbox works and none was not asked for.
+    Raises `BadInput` for a workspace that is none, `UsageError` where no sandbox works and none was not asked for, and
+    where `session_id` is another's, or nobody's.
     """
     how = manner or Manner()
     place = DirWorkspace(workspace, stores=(kept.path,), secrets=secrets())
@@ -214,7 +215,10 @@ def agent(
     )
     if is_new:
         opened = _opened(chosen, how.policy, place.root)
-        session = Session.start(kept.log, session_id or str(uuid4()), opened, rules, kept.snapshots)
+        try:
+            session = Session.start(kept.log, session_id or str(uuid4()), opened, rules, kept.snapshots)
+        except SequenceConflict as problem:
+            raise UsageError(f"session {session_id}: is there already; is_new=False goes on with it") from problem
     else:
         session = Session.open(kept.log, session_id, rules, kept.snapshots)
     tools = Toolbox(place, sandbox, how.approve)

@@ -31,7 +31,7 @@ from transom.core.event import (
     UserSaid,
     WindowOpened,
 )
-from transom.errors import BadInput, LogDamaged, LogTooNew, SequenceConflict, Unwritable
+from transom.errors import BadInput, LogDamaged, LogTooNew, SequenceConflict, Unwritable, UsageError
 from transom.testing.conformance import LOG_CASES, LogCase
 
 
@@ -535,3 +535,12 @@ def test_a_full_disk_is_said_and_keeps_what_was_acknowledged(tmp_path: Path) -> 
         assert log.append("s", head, drafts(said("room again")))[0].seq == head + 1
     with opened(tmp_path) as log:
         assert list(log.read("s"))[:-1] == events
+
+
+def test_a_log_that_was_closed_is_not_called_damaged(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    log.append("s", 0, drafts(SessionOpened(format=1)))
+    log.close()
+    for use in (lambda: list(log.read("s")), lambda: log.append("s", 1, drafts(UserSaid(blocks=())))):
+        with pytest.raises(UsageError, match=r"closed database\. Use a store inside its `with`"):
+            use()

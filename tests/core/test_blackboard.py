@@ -204,6 +204,7 @@ def test_a_shell_line_that_only_looks_is_not_listed_among_what_was_run(command: 
     assert bool(board.commands) == is_kept
 
 
-def test_no_line_of_an_item_stands_as_a_title_or_as_another_item() -> None:
+def test_no_line_of_an_item_or_a_path_stands_as_a_title_or_as_another_one() -> None:
     board = Blackboard(todo=(TodoItem(text="one\nfiles:\n- [completed] two", status="pending"),))
     assert snapshot(board, 500, len) == "todo:\n1 items, 0 closed\n- [pending] one\n    files:\n    - [completed] two"
+    assert snapshot(Blackboard(files={"a\ntodo:": "read"}), 500, len) == "files:\n- a\n    todo: (read)"

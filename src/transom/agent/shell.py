@@ -48,8 +48,9 @@ _QUIET = {
 
 
 class Run(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Run a shell command in the workspace and see its output and exit code. There is no terminal and no input.
-    Whatever it starts in the background ends with it: run a server and what uses it in one command."""
+    """Run a shell command in the workspace and see its output and exit code. There is no terminal and no input. Each
+    starts anew there: a cd or an export holds for one command. Whatever it starts in the background ends with it: run
+    a server and what uses it in one command."""
 
     command: Annotated[str, Meta(min_length=1, max_length=100_000, description="As typed in a shell.")]
     timeout: Annotated[int, Meta(ge=1, le=_MOST_SECONDS, description="Seconds until it is ended.")] = 120

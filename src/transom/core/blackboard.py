@@ -257,7 +257,7 @@ def snapshot(board: Blackboard, room: int, tokens_of: Callable[[str], int]) -> s
     for title, lines, share in (
         ("todo", _todo_lines(board), 1.0),
         ("failed attempts (do not repeat; the error is literal)", _failure_lines(board), 0.5),
-        ("files", [f"- {path} ({done})" for path, done in reversed(board.files.items())], 0.4),
+        ("files", _file_lines(board), 0.4),
         ("commands already run", _command_lines(board), 0.4),
         ("handles in use", [f"- {handle}" for handle in handles(board)], 1.0),
     ):
@@ -286,6 +286,11 @@ def _failure_lines(board: Blackboard) -> list[str]:
         error = failure.error.replace("\n", "\n    ")
         lines.append(f"- {failure.attempt}{times}\n    {error}")
     return lines
+
+
+def _file_lines(board: Blackboard) -> list[str]:
+    named = ((path.replace("\n", "\n    "), done) for path, done in reversed(board.files.items()))
+    return [f"- {path} ({done})" for path, done in named]
 
 
 def _command_lines(board: Blackboard) -> list[str]:

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from transom.core.canon import FORMAT
-from transom.errors import BadInput, KernelError, LogDamaged, LogTooNew, Unwritable
+from transom.errors import BadInput, KernelError, LogDamaged, LogTooNew, Unwritable, UsageError
 
 __all__ = [
     "APPLICATION_ID",
@@ -98,6 +98,8 @@ def is_passing(error: sqlite3.Error) -> bool:
 
 def refusal(path: Path, error: sqlite3.Error) -> KernelError:
     """What SQLite's error means to the caller."""
+    if isinstance(error, sqlite3.ProgrammingError):  # nothing is wrong with the file
+        return UsageError(f"{path}: {error} Use a store inside its `with`.")
     name = getattr(error, "sqlite_errorname", "")
     if name.startswith("SQLITE_FULL"):
         return Unwritable(f"{path}: the disk is full; nothing of this write was stored. Make room and try again")
