@@ -219,6 +219,17 @@ def test_prose_under_the_four_headings_is_parsed() -> None:
     assert made.unverified == ("runs on Windows", "and on a Mac")
 
 
+def test_an_object_that_was_written_as_text_is_the_object() -> None:
+    sections = {"requirements": [{"text": "never delete", "source": "u1"}], "conflicts": ["a test fails"]}
+    made = claim(json.dumps(sections), json.dumps([{"path": "a.py", "role": "test"}]))
+    assert made.handoff.requirements == (Requirement(text="never delete", source="u1"),)
+    assert (made.handoff.inferences, made.handoff.conflicts) == ((), ("a test fails",))
+    assert [file.path for file in made.related_files] == ["a.py"]
+    assert [one.text for one in claim("{x} is set").handoff.inferences] == ["{x} is set"]
+    with pytest.raises(HandoffRefused, match=r"Expected `array`.*it takes handoff"):
+        claim('{"inferences": "one"}')
+
+
 def test_chinese_headings_are_parsed() -> None:
     made = claim(
         "## 已确认的需求\n- 不要修改公共接口 [u1]\n## 推断\n- 缓存有问题\n未解决的冲突：\n- 测试失败\n**未验证的验收标准**\n- 性能"

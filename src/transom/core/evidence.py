@@ -67,7 +67,7 @@ class _File(msgspec.Struct):
 
 class _Arguments(msgspec.Struct):
     handoff: _Sections | str
-    related_files: list[_File] = []
+    related_files: list[_File] | str = []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,22 +95,37 @@ def parse(arguments: str, *, max_chars: int, root: str = "") -> Claim:
     `HandoffRefused` naming the field and the rule."""
     try:
         found = msgspec.json.decode(arguments, type=_Arguments)
+        named = found.related_files
+        listed = msgspec.json.decode(named or "[]", type=list[_File]) if isinstance(named, str) else named
+        sections = _sections(found.handoff)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as problem:
         raise HandoffRefused(
             f"new_context: {problem}; it takes handoff (an object of requirements, inferences, conflicts and "
             "unverified, or prose under these four headings) and related_files"
         ) from problem
-    sections = _prose(found.handoff) if isinstance(found.handoff, str) else found.handoff
     handoff = Handoff(
         requirements=tuple(_required(item) for item in sections.requirements if not _is_blank(item)),
         inferences=tuple(Inference(text=text.strip()) for text in sections.inferences if text.strip()),
         conflicts=tuple(text.strip() for text in sections.conflicts if text.strip()),
         unverified=tuple(text.strip() for text in sections.unverified if text.strip()),
     )
-    files = tuple(_file(file, _inside(file.path, root)) for file in found.related_files)
+    files = tuple(_file(file, _inside(file.path, root)) for file in listed)
     claim = Claim(handoff=handoff, related_files=files, size=_size(handoff, files))
     _refuse_sizes(claim, max_chars)
     return claim
+
+
+def _sections(said: _Sections | str) -> _Sections:
+    """Models write the object as text, too: JSON in a string of JSON. What is no JSON is prose. Raises
+    `msgspec.ValidationError`."""
+    if not isinstance(said, str):
+        return said
+    try:
+        return msgspec.json.decode(said, type=_Sections) if said.lstrip().startswith("{") else _prose(said)
+    except msgspec.ValidationError:
+        raise
+    except (msgspec.DecodeError, RecursionError):
+        return _prose(said)
 
 
 def _is_blank(item: _Required | str) -> bool:
