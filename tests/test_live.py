@@ -11,7 +11,8 @@ import pytest
 from transom import compose, live
 from transom.adapters.provider_anthropic import DIALECT
 from transom.agent.tally import Tally
-from transom.core.event import SessionOpened
+from transom.core.event import SessionOpened, ToolReturned
+from transom.core.searchable import text_of
 from transom.errors import BadInput, OverBudget, ProviderError, UsageError
 from transom.testing.tiny_gguf import tiny_gguf
 
@@ -106,6 +107,27 @@ def test_the_head_says_what_commands_may_do(script: Path, tmp_path: Path) -> Non
     assert ["without network" in one for one in said] == [True, False, False]
     assert ["with the network" in one for one in said] == [False, True, False]
     assert "all the rights of the user" in said[2]
+
+
+def test_no_store_in_the_workspace_is_reached_neither_this_one_nor_the_usual(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = '[[step]]\n[[step.call]]\ntool = "find"\narguments = {}\n[[step]]\nsay = "Done."\n'
+    script.write_text(f"window_tokens = 9000\n{look}")
+    for name in ("usual", "this", "work"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "log.txt").write_text("other sessions\n")
+    monkeypatch.setenv("TRANSOM_HOME", str(tmp_path / "usual"))
+    found = []
+    with compose.store(tmp_path / "this") as kept:
+        for workspace in (tmp_path, tmp_path / "usual"):
+            made = live.agent(kept, live.model("scripted", script=script), workspace, live.Manner(is_unsandboxed=True))
+            made.say("Look.")
+            made.run()
+            facts = [event.fact for event in kept.log.read(made.session.session_id)]
+            (result,) = (fact for fact in facts if isinstance(fact, ToolReturned))
+            found.append(text_of(result))
+    assert found == ["script.toml\nwork/log.txt", "log.txt"]
 
 
 def test_a_workspace_that_is_none_leaves_no_session(script: Path, tmp_path: Path) -> None:

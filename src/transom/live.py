@@ -37,7 +37,7 @@ from transom.agent.run import Agent, Bounds, Stop
 from transom.agent.sources import Surroundings
 from transom.agent.tally import Tally
 from transom.agent.toolbox import Approve, Toolbox
-from transom.compose import Store, counter, prices, provider
+from transom.compose import Store, counter, default_store_path, prices, provider
 from transom.core.block import ToolCall
 from transom.core.budget import LimitSource, limits
 from transom.core.canon import FORMAT
@@ -196,12 +196,13 @@ def agent(
     where `session_id` is another's, or nobody's.
     """
     how = manner or Manner()
-    place = DirWorkspace(workspace, stores=(kept.path,), secrets=secrets())
+    stores = _stores(kept, workspace)
+    place = DirWorkspace(workspace, stores=stores, secrets=secrets())
     sandbox = open_sandbox(
         place.root,
         is_unsandboxed=how.is_unsandboxed,
         is_network_allowed=how.is_network_allowed,
-        hidden=(kept.path,),
+        hidden=stores,
     )
     bounds = limits(chosen.context_limit, source=chosen.source)
     rules = Rules(
@@ -239,6 +240,13 @@ def agent(
     made = Agent(session, world, tally, bounds=how.bounds, stop=how.stop)
     made.open(_weighed(head(sources, tools.catalogue()), chosen))
     return made
+
+
+def _stores(kept: Store, workspace: Path) -> tuple[Path, ...]:
+    """Where sessions lie, those of other runs too; a workspace in the usual place is not hidden from itself."""
+    usual = default_store_path()
+    is_inside = Path(os.path.realpath(workspace)).is_relative_to(os.path.realpath(usual))
+    return (kept.path,) if is_inside else (kept.path, usual)
 
 
 def _weighed(opened: EpochOpened, chosen: Model) -> EpochOpened:
