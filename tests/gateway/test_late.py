@@ -1,16 +1,19 @@
 """Histories that come with answers in them: from before the gateway, and of a client that moves what it has said; and
-those that were given up for want of room."""
+those that were given up for want of room; and answers that the log could not take."""
 
 from __future__ import annotations
 
+import re
+import resource
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import httpx2
 import pytest
 
 from transom import compose
-from transom.core.event import WindowOpened
+from transom.core.event import ModelReplied, WindowOpened
 from transom.gateway import held
 from transom.gateway.serving import Plan
 from transom.testing.client import Client
@@ -96,3 +99,32 @@ def test_the_longest_idle_history_makes_room_and_is_known_again_when_it_goes_on(
         assert all(client.step() for client in clients)
     with compose.store(plan.store) as kept:
         assert len(kept.log.sessions()) == len(clients)
+
+
+@pytest.mark.parametrize("api", list(APIS))
+def test_an_answer_that_could_not_be_kept_is_read_from_the_request_behind_it(
+    api: str, plan: Plan, serve: Callable[..., str]
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    asked = count(1)
+
+    def decide(_: dict[str, Any]) -> Said:
+        number = next(asked)
+        if number == 2:  # from here on no file of this process grows
+            resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+        return [f"This is step {number}.", Call(name="read", arguments={"path": f"f{number}"})]
+
+    with ModelServer(decide) as model:
+        client = Client(api, serve(model), lambda *_: "a page")
+        client.say("Go.")
+        client.step()
+        try:
+            client.step()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        client.step()
+    with compose.store(plan.store) as kept:
+        (row,) = kept.log.sessions()
+        facts = [event.fact for event in kept.log.read(row.session_id)]
+    said = [repr(fact.blocks) for fact in facts if isinstance(fact, ModelReplied)]
+    assert [re.findall(r"step \d", one) for one in said] == [["step 1"], ["step 2"], ["step 3"]]

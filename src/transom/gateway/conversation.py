@@ -336,9 +336,10 @@ class Conversation:
             said = {"model": reply.model, "stop_reason": reply.stop_reason, "response_id": reply.response_id}
             facts.append(ModelReplied(blocks=reply.blocks, usage=reply.usage, wire=wire, **said))
         if got is not None:
-            self.known.answer = Answer(calls=got.calls, text=got.text)
             facts.append(answer_fact(got))
         self._append(*facts)
+        if got is not None:  # what could not be kept is read from the next request
+            self.known.answer = Answer(calls=got.calls, text=got.text)
         if reply is None:
             return
         self.is_unheard = False
