@@ -67,6 +67,12 @@ def test_what_models_write_for_numbers_booleans_and_nothing_is_taken(root: Path,
     assert not call("edit", path="a.txt", old_string="x", new_string="y", replace_all="true").is_error
 
 
+def test_a_name_that_is_too_long_is_told_as_that(call: Call) -> None:
+    assert call("write", path="x" * 256, content="").text.endswith(
+        "Nothing was changed. Write a shorter name or command; a long script goes into a file first, by write."
+    )
+
+
 def test_a_megabyte_of_content_is_written(root: Path, call: Call) -> None:
     assert not call("write", path="a.txt", content="x" * 1_000_000).is_error
     assert (root / "a.txt").stat().st_size == 1_000_000

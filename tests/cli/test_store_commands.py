@@ -31,7 +31,9 @@ def stored(run: Run, tmp_path: Path) -> Run:
 
 
 def test_an_empty_store_is_no_error(run: Run) -> None:
-    assert "No session is stored yet" in run("sessions").err
+    for command in ("sessions", "handoffs"):
+        assert "`transom run TASK` begins one, `transom replay FILE` imports one" in run(command).err
+    assert "gateway, handoffs, config, replay, cache, …; `transom --help`" in run("rum").err
     assert run("sessions", "--json").out.strip() == "[]"
     assert run("verify").code == 0
     done = run("search", "anything")

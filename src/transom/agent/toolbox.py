@@ -164,7 +164,7 @@ def _os_error(problem: OSError) -> str:
 
 _NO_ROOM = "Make room (what you made and no longer need), or tell the user."
 _NOT_ALLOWED = "It may not be read or written here: use another place, or tell the user."
-_TOO_LONG = "Use less: a long script goes into a file first, by write."
+_TOO_LONG = "Write a shorter name or command; a long script goes into a file first, by write."
 _OTHER_KIND = "A file stands where a folder is meant, or the reverse; see with find."
 _ADVICE = {
     errno.ENOSPC: _NO_ROOM,

@@ -88,9 +88,8 @@ def _run(arguments: list[str]) -> int:
     try:
         result = _app()(arguments)
     except CycloptsError as error:
-        raise UsageError(
-            f"{str(error).rstrip('.')}; `transom --help` and `transom COMMAND --help` say how to call it"
-        ) from None
+        said = str(error).replace("...", "…").rstrip(".")
+        raise UsageError(f"{said}; `transom --help` and `transom COMMAND --help` say how to call it") from None
     return result if isinstance(result, int) else 0
 
 

@@ -31,7 +31,9 @@ def find_session(log: Log, name: str, *, is_replied: bool = False) -> SessionRow
     rows = log.sessions()
     if name == LATEST:
         if not rows:
-            raise UsageError("no session is stored yet; `transom replay FILE` imports one")
+            raise UsageError(
+                "no session is stored yet; `transom run TASK` begins one, `transom replay FILE` imports one"
+            )
         roots = [row for row in rows if row.kind == "root"] or rows
         wanted = ModelReplied if is_replied else (UserSaid, ModelReplied)
         return next((row for row in roots if _has(log, row.session_id, wanted)), roots[0])

@@ -55,7 +55,7 @@ def sessions(*, json: AsJson = False, store: StoreFolder = None) -> int:
         elif rows:
             _show(kept.log, rows)
         else:
-            say("No session is stored yet: `transom replay FILE` imports one.")
+            say("No session is stored yet: `transom run TASK` begins one, `transom replay FILE` imports one.")
     return 0
 
 
