@@ -52,14 +52,11 @@ __all__ = ["Prepared", "Rules", "Session", "Stepped", "World"]
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(State)
-_RETRIES = 8
-"""Lost races in a row before the conflict is reported: each means another writer got one append in between."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What a session runs under. `clock` gives ms since the epoch, `ids` a new uuid at each call. `is_shared` False:
-    nothing is built on what another writer appends; the first lost race is reported."""
+    """What a session runs under. `clock` gives ms since the epoch, `ids` a new uuid at each call."""
 
     policy: Policy
     bounds: Limits
@@ -69,7 +66,8 @@ class Rules:
     ids: Callable[[], str]
     tariff: Tariff | None = None
     """What is paid; without it the cost rule does nothing."""
-    is_shared: bool = True
+    races: int = 8
+    """Appends in a row lost to other writers that are decided again on what those said; with 0, none is built upon."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,10 +152,7 @@ class Session:
 
     def append(self, *facts: Fact, uuid: str = "", at: int | None = None) -> tuple[Event, ...]:
         """Append `facts` as one and fold them; blocks without a count are counted. `uuid` and `at` are for facts that
-        have their own (replies, imports).
-
-        Raises `SequenceConflict` if other writers win `_RETRIES` times in a row.
-        """
+        have their own (replies, imports). Raises `SequenceConflict` if `Rules.races` races in a row are lost."""
         if uuid and len(facts) != 1:
             raise UsageError(f"uuid {uuid} names one fact, not {len(facts)}; append them one by one")
         now = self.rules.clock() if at is None else at
@@ -368,14 +363,14 @@ class Session:
         return text, tokens
 
     def _retried(self, decide: Callable[[], Sequence[Draft]]) -> tuple[Event, ...]:
-        for _ in range(_RETRIES):
+        for _ in range(self.rules.races):
             try:
                 return self._place(decide())
             except SequenceConflict:
-                if not self.rules.is_shared:
-                    raise
                 project(self.log.read(self.session_id, self.state.seq), self.state)
-        raise SequenceConflict(f"session {self.session_id}: {_RETRIES} appends in a row lost the race to other writers")
+        if not self.rules.races:
+            return self._place(decide())
+        raise SequenceConflict(f"{self.session_id}: {self.rules.races} appends in a row lost the race to other writers")
 
     def _place(self, drafts: Sequence[Draft]) -> tuple[Event, ...]:
         if not drafts:

@@ -306,7 +306,7 @@ class Governor:
             clock=self._clock,
             ids=self._ids,
             tariff=tariff_of(find_price(self._prices, model)),
-            is_shared=False,  # what another gateway appended may be another client's
+            races=0,  # what another gateway appended may be another client's
         )
 
     def _window_of(self, model: str) -> int:
