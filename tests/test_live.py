@@ -130,6 +130,17 @@ def test_no_store_in_the_workspace_is_reached_neither_this_one_nor_the_usual(
     assert found == ["script.toml\nwork/log.txt", "log.txt"]
 
 
+def test_a_workspace_in_its_own_store_is_refused(script: Path, tmp_path: Path) -> None:
+    with compose.store(tmp_path / "store") as kept:
+        (tmp_path / "link").symlink_to("store")
+        for workspace in ("store", "store/running", "link"):
+            with pytest.raises(UsageError, match="lies in the store"):
+                live.agent(
+                    kept, live.model("scripted", script=script), tmp_path / workspace, live.Manner(is_unsandboxed=True)
+                )
+        assert kept.log.sessions() == []
+
+
 def test_a_workspace_that_is_none_leaves_no_session(script: Path, tmp_path: Path) -> None:
     with compose.store(tmp_path / "store") as kept:
         with pytest.raises(BadInput, match="is not a folder"):

@@ -243,10 +243,12 @@ def agent(
 
 
 def _stores(kept: Store, workspace: Path) -> tuple[Path, ...]:
-    """Where sessions lie, those of other runs too; a workspace in the usual place is not hidden from itself."""
-    usual = default_store_path()
-    is_inside = Path(os.path.realpath(workspace)).is_relative_to(os.path.realpath(usual))
-    return (kept.path,) if is_inside else (kept.path, usual)
+    """Where sessions lie, those of other runs too; a workspace in the usual place is not hidden from itself. Raises
+    `UsageError` for one in the store of this run: what stands around commands cannot spare what they work in."""
+    real, usual = Path(os.path.realpath(workspace)), default_store_path()
+    if real.is_relative_to(os.path.realpath(kept.path)):
+        raise UsageError(f"workspace {workspace}: lies in the store {kept.path}, its own log; name another of the two")
+    return (kept.path,) if real.is_relative_to(os.path.realpath(usual)) else (kept.path, usual)
 
 
 def _weighed(opened: EpochOpened, chosen: Model) -> EpochOpened:

@@ -80,6 +80,18 @@ def test_a_piped_command_is_plain_and_a_closed_pipe_is_no_error(tmp_path: Path) 
     assert "Exception" not in shown.stderr
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+def test_a_stream_that_is_closed_is_nobody_there(tmp_path: Path, closed: str) -> None:
+    (tmp_path / "s.json").write_text('{"step": [{"say": "Done."}]}')
+    flags = "--script s.json --context-limit 16k --unsandboxed --auto"
+    line = f'"{sys.executable}" -m transom run Look. {flags} {closed}'
+    done = subprocess.run(
+        ["bash", "-c", line], cwd=tmp_path, env=environment(tmp_path), capture_output=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert call(tmp_path, "verify").returncode == 0
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["resume", "--help"]])
 def test_help_loads_nothing_of_the_kernel(arguments: list[str]) -> None:
     code = f"import sys; from transom.cli import main; main({arguments}); sys.exit('transom.session' in sys.modules)"

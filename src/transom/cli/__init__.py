@@ -15,6 +15,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from io import TextIOWrapper
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transom.errors import KernelError, UsageError
@@ -54,6 +55,9 @@ _HELP = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code. Only here is everything caught: a person gets a sentence, never a
     traceback (TRANSOM_TRACEBACK=1 shows it)."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed by who started us: its number must not go to a file of the store
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")

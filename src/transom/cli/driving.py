@@ -129,7 +129,7 @@ def drive(agent: Agent, view: Display | Silent, options: Options, words: str) ->
             ):
                 agent.say(words)
                 ended = agent.run()
-    except (KernelError, KeyboardInterrupt):
+    except (KernelError, KeyboardInterrupt, BrokenPipeError):
         say(f"everything so far is stored; go on with: {_go_on(agent, options)}")
         raise
     _conclude(agent, ended, options)
