@@ -103,6 +103,22 @@ def test_keys_and_what_is_hidden_are_not_seen(root: Path, home: Path, tmp_path: 
     assert (home / "note").read_text() == "ok\n"
 
 
+def test_what_is_hidden_is_not_moved_to_where_it_is_seen(home: Path) -> None:
+    needs_bubblewrap(home)
+    names = (".config/gh/hosts.yml", "work/deep/store/log.db", ".git/store/log.db", ".git/hooks/x")
+    for name in names:
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("token")
+    sandbox = open_sandbox(home, hidden=(home / "work" / "deep" / "store", home / ".git" / "store"))
+    said(home, sandbox, "for name in .config .codex .ssh work work/deep .git .git/store; do mv $name moved; done")
+    assert all((home / name).read_text() == "token" for name in names)
+    text = said(home, sandbox, "echo evil >.git/hooks/x; echo ok >work/deep/note; grep -r token . .git; cat .codex/*")
+    assert "token" not in text.replace("./.git/hooks/x:token", "").replace(".git/hooks/x:token", "")
+    assert "login of" not in text
+    assert (home / ".git" / "hooks" / "x").read_text() == "token"
+    assert (home / "work" / "deep" / "note").read_text() == "ok\n"
+
+
 def test_there_is_no_network_unless_it_is_allowed(root: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

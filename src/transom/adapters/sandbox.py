@@ -102,8 +102,11 @@ class Bubblewrap:
             yield from ("--ro-bind-try", resolver, resolver)
         root = str(self.root)
         yield from ("--bind", root, root)
+        hidden = tuple(self._secrets())
+        for above in map(str, self._above(hidden)):
+            yield from ("--bind", above, above)
         yield from self._git()
-        for path in self._secrets():
+        for path in hidden:
             yield from ("--tmpfs", str(path)) if path.is_dir() else ("--ro-bind", "/dev/null", str(path))
         yield from ("--chdir", root, "--setenv", "TMPDIR", _PRIVATE[0])
         yield from ("--setenv", "XDG_CACHE_HOME", f"{_PRIVATE[0]}/.cache")
@@ -117,6 +120,12 @@ class Bubblewrap:
             yield from ("--ro-bind-try", config, config)
         elif folder.is_file():
             yield from ("--ro-bind", str(folder), str(folder))
+
+    def _above(self, hidden: Sequence[Path]) -> dict[Path, None]:
+        """Folders of the workspace that hold what is hidden, from above: as mounts they cannot be moved away, with a
+        secret that would stand in another place for the next command."""
+        above = (folder for path in hidden for folder in reversed(path.parents))
+        return dict.fromkeys(folder for folder in above if folder != self.root and folder.is_relative_to(self.root))
 
     def _secrets(self) -> Iterator[Path]:
         for path in dict.fromkeys(Path(os.path.realpath(path)) for path in (*secrets(), *self.hidden)):
