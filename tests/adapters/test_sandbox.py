@@ -119,6 +119,19 @@ def test_what_is_hidden_is_not_moved_to_where_it_is_seen(home: Path) -> None:
     assert (home / "work" / "deep" / "note").read_text() == "ok\n"
 
 
+def test_what_a_link_hides_stays_hidden_when_the_link_goes(home: Path) -> None:
+    needs_bubblewrap(home)
+    (home / "dotfiles").mkdir()
+    (home / "dotfiles" / "gh").write_text("token")
+    (home / ".docker").symlink_to("dotfiles/gh")
+    (home / "dotfiles" / "store").write_text("token")
+    (home / "store").symlink_to("dotfiles/store")
+    sandbox = open_sandbox(home, hidden=(home / "store",))
+    assert "token" not in said(home, sandbox, "cat dotfiles/*; rm .docker store; mkdir .docker store")
+    assert (home / ".docker").is_dir()
+    assert "token" not in said(home, sandbox, "cat dotfiles/*")
+
+
 def test_there_is_no_network_unless_it_is_allowed(root: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

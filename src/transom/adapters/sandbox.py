@@ -178,7 +178,7 @@ def open_sandbox(
         program=program,
         root=Path(os.path.realpath(root)),
         is_network_allowed=is_network_allowed,
-        hidden=tuple(hidden),
+        hidden=tuple(Path(os.path.realpath(path)) for path in (*hidden, *secrets())),  # a command may remove a link
         most_processes=most_processes,
         heap_bytes=_half_of_ram(),
     )
