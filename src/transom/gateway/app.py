@@ -258,7 +258,7 @@ class Gateway:
             if not isinstance(problem, KernelError):
                 note(logging.ERROR, "unread", what=place_of(problem))
             return await self._open(asked, met.face, "unread", reason)
-        await self.run(lambda: self.governor.failed_open(identity, reason))
+        await self.run(lambda: self.governor.failed_open(identity, problem, reason))
         note(logging.WARNING, "failed-open", what=place_of(problem))
         return await self._open(asked, met.face, "failed-open", reason)
 

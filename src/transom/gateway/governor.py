@@ -23,7 +23,7 @@ from transom.core.overlay import prompt_tokens
 from transom.core.policy import Policy
 from transom.core.pricing import PriceTable, find_price, usage_cost
 from transom.core.wire import Dialect
-from transom.errors import KernelError, SequenceConflict, UsageError
+from transom.errors import KernelError, SequenceConflict, Unwritable, UsageError
 from transom.gateway.conversation import Conversation, Ready
 from transom.gateway.face import Call, Face
 from transom.gateway.held import Held, Histories, session_name
@@ -196,10 +196,11 @@ class Governor:
         turn.rounds += 1
         turn.ready = turn.conversation.ready(turn.call)
 
-    def failed_open(self, identity: Identity, reason: str) -> None:
-        """What failed halfway is read from the log again; the log says why the client's own request went upstream."""
+    def failed_open(self, identity: Identity, problem: Exception, reason: str) -> None:
+        """What failed halfway is read from the log again; the log says why the client's own request went upstream,
+        unless it is the log that waits for room or a lock: all others would wait with it."""
         gone = self._forget(identity.key)
-        if gone:
+        if gone and not isinstance(problem, Unwritable):
             with suppress(KernelError):  # the log may be what failed; the header and the metric say it too
                 gone[-1].failed_open(reason)
 

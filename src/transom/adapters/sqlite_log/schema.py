@@ -38,9 +38,9 @@ _PASSING = tuple(f"SQLITE_{name}" for name in ["FULL", "BUSY", "LOCKED", "READON
 _NO_ROOM = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN")
 """What SQLite says where it cannot make the files it shares with other processes; had one opened the log, they were
 there."""
-_BUSY_SECONDS = 30.0
+_BUSY_SECONDS = 10.0
 """How long a writer waits for another process. An append holds the lock for milliseconds, a big import's batch for a
-second; half a minute means that something hangs."""
+second; ten mean that something hangs, and a gateway's clients wait as long."""
 
 SCHEMA = {
     "session": """CREATE TABLE session (
