@@ -132,6 +132,15 @@ def test_what_a_link_hides_stays_hidden_when_the_link_goes(home: Path) -> None:
     assert "token" not in said(home, sandbox, "cat dotfiles/*")
 
 
+@pytest.mark.parametrize("target", ["/usr", "/", "/usr/lib", "/etc"])
+def test_a_link_that_a_command_made_leaves_the_sandbox_working(home: Path, target: str) -> None:
+    needs_bubblewrap(home)
+    sandbox = open_sandbox(home)
+    assert said(home, sandbox, f"ln -s {target} .aws; echo made") == "made\n[exit code 0]"
+    assert said(home, sandbox, "echo on") == "on\n[exit code 0]"
+    assert said(home, open_sandbox(home), "ls >/dev/null; echo on") == "on\n[exit code 0]"
+
+
 def test_there_is_no_network_unless_it_is_allowed(root: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

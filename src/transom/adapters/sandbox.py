@@ -46,6 +46,7 @@ _SECRETS = (
 _SETTINGS = tuple(f"/proc/{name}" for name in ("acpi", "asound", "bus", "fs", "irq", "scsi", "sys", "sysrq-trigger"))
 """What root may write without any capability: `sys/kernel/core_pattern` names a program that the kernel runs outside.
 Those that container runtimes make read-only or hide (the OCI default). Bubblewrap leaves `sys` open for root."""
+_NEEDED = ("/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr")
 _SYSTEM_SECRETS = ("/etc/shadow", "/etc/gshadow", "/etc/sudoers.d", "/etc/ssl/private")
 _BOUNDS = (
     "ulimit -c 0; ulimit -u {processes} 2>/dev/null || ulimit -p {processes} 2>/dev/null; "
@@ -59,7 +60,7 @@ _HOW_TO = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bubblewrap:
-    """The `Sandbox` port by bubblewrap. `program` is its path, `hidden` are paths no command may see."""
+    """The `Sandbox` port by bubblewrap. `program` is its path, `hidden` are real paths no command may see."""
 
     program: str
     root: Path
@@ -128,7 +129,9 @@ class Bubblewrap:
         return dict.fromkeys(folder for folder in above if folder != self.root and folder.is_relative_to(self.root))
 
     def _secrets(self) -> Iterator[Path]:
-        for path in dict.fromkeys(Path(os.path.realpath(path)) for path in (*secrets(), *self.hidden)):
+        real = (Path(os.path.realpath(path)) for path in secrets())
+        still = (path for path in self.hidden if os.path.realpath(path) == str(path))  # a link of a command's is none
+        for path in dict.fromkeys((*real, *still)):
             is_under = any(path.is_relative_to(folder) for folder in _PRIVATE) and not path.is_relative_to(self.root)
             if path.exists() and not is_under and not self.root.is_relative_to(path):
                 yield path
@@ -154,7 +157,14 @@ class Unsandboxed:
 
 def secrets() -> tuple[Path, ...]:
     """Where this user and the system keep keys and logins: the one list for commands and for the tools of files."""
-    return (*(Path.home() / name for name in _SECRETS), *map(Path, _SYSTEM_SECRETS))
+    home = Path.home()
+    return (*(home / name for name in _SECRETS if not _is_systems(home / name)), *map(Path, _SYSTEM_SECRETS))
+
+
+def _is_systems(path: Path) -> bool:
+    """Whether a link leads to what every command needs: a command may have made it, so that no sandbox works."""
+    real = Path(os.path.realpath(path))
+    return any(real.is_relative_to(one) or Path(one).is_relative_to(real) for one in _NEEDED)
 
 
 def open_sandbox(
