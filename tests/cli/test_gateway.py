@@ -158,7 +158,7 @@ def test_status_of_a_gateway_that_nobody_asked_yet_says_so(capsys: pytest.Captur
     [
         (200, b"<html>", "what answers there is no gateway, or one of another version"),
         (404, b"", "no gateway answers there: something else does (404)"),
-        (401, b"", "it wants its token: --token"),
+        (401, b"", "the gateway there wants its token: --token"),
     ],
 )
 def test_what_answers_and_is_no_gateway_is_said(
@@ -213,6 +213,9 @@ def test_each_client_s_settings_name_the_gateway(name: str, capsys: pytest.Captu
     assert "{root}" not in said.out + said.err
     assert "{v1}" not in said.out + said.err
     assert CLIENTS[name].version in said.err
+    if CLIENTS[name].env:
+        words = [line.split()[0] for line in said.out.splitlines()]
+        assert set(words) <= {"export", "#", CLIENTS[name].command}, "a shell takes all of it"
 
 
 def test_settings_name_the_host_and_the_token_of_the_gateway(capsys: pytest.CaptureFixture[str]) -> None:
@@ -270,8 +273,9 @@ def test_a_client_that_cannot_be_served_is_named_with_the_reason(capsys: pytest.
     assert "known are claude-code, codex" in capsys.readouterr().err
 
 
-def test_a_client_is_started_behind_a_gateway_of_its_own_and_its_exit_code_is_ours(tmp_path: Path) -> None:
-    """The client is a script of that name; it asks once and leaves with 3."""
+@pytest.mark.parametrize("limit", ["20k", "0"])
+def test_a_client_is_started_behind_a_gateway_of_its_own_and_its_exit_code_is_ours(limit: str, tmp_path: Path) -> None:
+    """The client is a script of that name; it asks once and leaves with 3. Nobody knows the window of its model."""
     program = tmp_path / "bin" / "claude"
     program.parent.mkdir()
     program.write_text(
@@ -289,7 +293,7 @@ def test_a_client_is_started_behind_a_gateway_of_its_own_and_its_exit_code_is_ou
         done = subprocess.run(
             [
                 *(sys.executable, "-m", "transom", "gateway", "run", "--upstream", f"anthropic={model.base_url}"),
-                *("--context-limit", "20k", "--store", str(tmp_path / "store"), "--", "claude", "-p", "hello"),
+                *("--context-limit", limit, "--store", str(tmp_path / "store"), "--", "claude", "-p", "hello"),
             ],
             env={**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}"},
             capture_output=True,
@@ -299,6 +303,7 @@ def test_a_client_is_started_behind_a_gateway_of_its_own_and_its_exit_code_is_ou
         )
     assert done.returncode == 3, done.stderr
     assert done.stdout == "You said hello.\n"
+    assert ("not all was governed: UsageError: " in done.stderr) == (limit == "0")
     assert main(["verify", "--store", str(tmp_path / "store")]) == 0
 
 
@@ -322,6 +327,7 @@ def test_a_client_is_started_behind_a_gateway_of_its_own_and_its_exit_code_is_ou
         (["gateway", "--context-limit", "500"], "the gateway's own tools are"),
         (["gateway", "run", "--context-limit", "500", "--", "env", "claude"], "the gateway's own tools are"),
         (["gateway", "run", "--", "npx", "gemini"], "speaks the Gemini API alone"),
+        (["gateway", "run", "--", "pi", "-p", "hi"], "pi is set by a file alone"),
         (["gateway", "run", "--client", "nobody", "--", "x"], "client 'nobody' is not known"),
         (["gateway", "env", "codex", "--token", "a/b"], "--token takes letters"),
     ],

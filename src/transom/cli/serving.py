@@ -17,7 +17,7 @@ from aiohttp import web
 
 from transom import compose
 from transom.cli.status import fetched
-from transom.cli.terminal import out, say
+from transom.cli.terminal import out, printable, say
 from transom.cli.terms import parse_tokens
 from transom.core.policy import PRESETS
 from transom.errors import BadInput, UsageError, reason_of
@@ -110,15 +110,17 @@ def address_of(host: str, port: int, token: str = "") -> str:
 
 
 def show_settings(name: str, root: str) -> None:
-    """A client's settings, ready to paste."""
+    """A client's settings, ready to paste into a shell; where there are two ways, the second one as a comment."""
     found = client(name).filled(root)
-    for key, value in found.env.items():
-        out().print(f"export {key}={shlex.quote(value)}", soft_wrap=True)
+    lines = [f"export {key}={shlex.quote(value)}" for key, value in found.env.items()]
     if found.arguments:
-        out().print(f"{found.command} {shlex.join(found.arguments)}", soft_wrap=True)
-    if found.settings:
-        say(f"{'or ' if found.env or found.arguments else ''}in {found.file}:")
-        out().print(found.settings, soft_wrap=True)
+        lines.append(f"{found.command} {shlex.join(found.arguments)}")
+    if found.settings and lines:
+        lines.extend((f"# in {found.file}:", *(f"# {line}" for line in found.settings.splitlines())))
+    elif found.settings:
+        say(f"in {found.file}:")
+        lines = [found.settings]
+    out().print("\n".join(lines), soft_wrap=True, markup=False)
     if found.note:
         say(found.note)
     say(f"as measured with {found.name} {found.version}")
@@ -132,6 +134,12 @@ def run_behind(plan: Plan, command: list[str], name: str = "") -> int:
     if not command:
         raise UsageError("name the client after --, as in: transom gateway run -- claude -p 'Fix the tests'")
     known, place = client_in(command, name)
+    if known.file and not known.env and not known.arguments:
+        raise UsageError(
+            f"{known.name} is set by a file alone, and that would name a gateway that is gone afterwards: start "
+            f"`transom gateway`, put into {known.file} what `transom gateway env {known.name}` prints, and start "
+            f"{known.name} by itself"
+        )
     program = shutil.which(command[0])
     if program is None:
         raise BadInput(f"{command[0]}: no such program on the PATH")
@@ -147,8 +155,6 @@ async def _behind(plan: Plan, name: str, command: list[str], place: int) -> int:
     root = f"http://127.0.0.1:{listening.getsockname()[1]}"
     set_up = client(name).filled(root)
     say(f"gateway: {root}; what it does: transom gateway status --at {root}")
-    if set_up.file and not set_up.env and not set_up.arguments:
-        say(f"{name} is set by a file alone: put this into {set_up.file}\n{set_up.settings}")
     try:
         words = (*command[: place + 1], *set_up.arguments, *command[place + 1 :])
         try:
@@ -159,7 +165,10 @@ async def _behind(plan: Plan, name: str, command: list[str], place: int) -> int:
         for one in (signal.SIGINT, signal.SIGTERM):  # the client hears them, and ends as it does
             loop.add_signal_handler(one, _pass_on, process, one)
         code = await process.wait()
-        for row in (await asyncio.to_thread(fetched, root, "")).sessions:
+        found = await asyncio.to_thread(fetched, root, "")
+        if found.failed_open:
+            say(f"gateway: not all was governed: {printable(found.failed_open)}", style="yellow")
+        for row in found.sessions:
             counts = f"{counted(row.requests, 'request')}, {counted(row.window, 'window')}"
             where = f" --store {shlex.quote(str(plan.store))}" if plan.store else ""
             look = f"transom handoffs {row.session[:8]}{where}"

@@ -27,6 +27,10 @@ from transom.lab.tables import Column, tables
 
 __all__ = ["Row", "Status", "fetched", "show_status"]
 
+_ELSEWHERE = (
+    "One that `transom gateway run` starts has an address of its own, which it prints (--at), and ends with its "
+    "client; what it kept: transom sessions"
+)
 _PAUSE = 1.0
 """Seconds between two looks."""
 _METRIC = re.compile(r"(?P<name>\w+)(?:\{(?P<labels>.*)\})?")
@@ -74,6 +78,8 @@ class Row(msgspec.Struct, frozen=True):
 class Status(msgspec.Struct, frozen=True):
     sessions: tuple[Row, ...]
     metrics: dict[str, int]
+    failed_open: str = ""
+    """Why the last request that went on ungoverned did."""
 
 
 def show_status(at: str, token: str, *, is_live: bool, is_json: bool) -> None:
@@ -120,10 +126,11 @@ def _asked(at: str, token: str) -> bytes:
             raw: bytes = response.read()
             return raw
     except urllib.error.HTTPError as answer:
-        wants = "it wants its token: --token" if answer.code == 401 else f"something else does ({answer.code})"
-        raise BadInput(f"{at}: no gateway answers there: {wants}") from None
+        if answer.code == 401:
+            raise BadInput(f"{at}: the gateway there wants its token: --token") from None
+        raise BadInput(f"{at}: no gateway answers there: something else does ({answer.code})") from None
     except (OSError, ValueError, HTTPException) as problem:
-        raise BadInput(f"{at}: no gateway answers there: {reason_of(problem)}") from None
+        raise BadInput(f"{at}: no gateway answers there: {reason_of(problem)}. {_ELSEWHERE}") from None
 
 
 def _read(at: str, raw: bytes) -> Status:
@@ -135,6 +142,8 @@ def _read(at: str, raw: bytes) -> Status:
 
 def _view(found: Status, console: Console) -> RenderableType:
     lines = [Text(line) for line in _totals(found.metrics)]
+    if found.failed_open:
+        lines.append(Text(printable(f"the last that failed open: {found.failed_open}"), style="yellow"))
     if not found.sessions:
         return Group(*lines, Text("No session yet: it has not been asked for anything that it governs."))
     notes = list(_NOTES)

@@ -87,6 +87,8 @@ class Gateway:
         self.metrics = Metrics()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="governor")
         self._office: Office | None = None
+        self._failure = ""
+        """Why the last request that failed open did."""
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=self._settings.max_body)
@@ -175,7 +177,8 @@ class Gateway:
                 return web.Response(body=self.metrics.text().encode(), headers={"content-type": Metrics.MEDIA})
             case "status":
                 sessions = await self.run(self.governor.report)
-                return web.json_response({"metrics": self.metrics.values(), "sessions": sessions})
+                seen = {"metrics": self.metrics.values(), "sessions": sessions, "failed_open": self._failure}
+                return web.json_response(seen)
             case _:
                 raise TurnedAway(404, "transom: there are health, ready, metrics and status here")
 
@@ -258,6 +261,7 @@ class Gateway:
             if not isinstance(problem, KernelError):
                 note(logging.ERROR, "unread", what=place_of(problem))
             return await self._open(asked, met.face, "unread", reason)
+        self._failure = reason
         await self.run(lambda: self.governor.failed_open(identity, problem, reason))
         note(logging.WARNING, "failed-open", what=place_of(problem))
         return await self._open(asked, met.face, "failed-open", reason)

@@ -120,6 +120,7 @@ _UNABLE = dict.fromkeys(
 
 _STARTERS = frozenset(
     {"env", "npx", "npm", "pnpm", "yarn", "bunx", "bun", "uvx", "uv", "pipx", "node", "python", "python3", "nohup"}
+    | {"timeout", "nice"}
 )
 """Programs that start the one that a later word names."""
 _PACKAGE = frozenset({"-p", "--package", "--from", "--with"})

@@ -2,7 +2,7 @@
 
 A line is made of what the gateway itself knows (path, status, milliseconds, session, the kind of an error and where it
 was raised). Bodies, headers, queries and the texts of errors, which may quote them, never enter one; that holds for
-what the libraries below report too.
+what the libraries below report too. The texts of a few errors quote nothing and say what to do; they do enter.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Literal
 
-from transom.errors import Unwritable
+from transom.errors import OverBudget, Unwritable, UsageError
 
 __all__ = ["LOG", "Style", "note", "place_of", "write_to"]
 
@@ -23,6 +23,8 @@ Style = Literal["text", "json"]
 LOG = logging.getLogger("transom.gateway")
 _BELOW = ("aiohttp", "asyncio")
 """Loggers of the libraries that serve and ask."""
+_SAID = (OverBudget, UsageError, Unwritable)
+"""Errors whose texts hold numbers, ids, names of models and what a disk says."""
 _FRAMES = 4
 """Places of a raised error that are named, the innermost last."""
 
@@ -33,10 +35,10 @@ def note(level: int, event: str, **fields: str | int) -> None:
 
 
 def place_of(problem: BaseException) -> str:
-    """The kind of an error and where it was raised, without its text, but for what a disk says of itself."""
+    """The kind of an error and where it was raised; its text only where that quotes nothing."""
     frames = traceback.extract_tb(problem.__traceback__)[-_FRAMES:]
     way = " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(frames))
-    kind = f"{type(problem).__name__} ({problem})" if isinstance(problem, Unwritable) else type(problem).__name__
+    kind = f"{type(problem).__name__} ({problem})" if isinstance(problem, _SAID) else type(problem).__name__
     return f"{kind} at {way}" if way else kind
 
 
