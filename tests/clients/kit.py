@@ -39,6 +39,8 @@ class Client:
     limit: int
     env: Mapping[str, str] = field(default_factory=dict)
     goes_on: tuple[str, ...] = ()
+    gives_up: str = ""
+    """What it says where it does not ask again for an answer that was cut in the middle, but ends."""
     """What makes it go on with its last session."""
     label: str = ""
 
@@ -58,7 +60,7 @@ CLIENTS = (
     ),
     *(Client(name="pi", api=api, limit=14_000, goes_on=("--continue",)) for api in ("anthropic", "chat", "responses")),
     *(
-        Client(name="qwen", api=api, limit=40_000, goes_on=("--continue",))
+        Client(name="qwen", api=api, limit=40_000, goes_on=("--continue",), gives_up="[API Error: terminated")
         for api in ("chat", "anthropic", "responses")
     ),
     *(Client(name="mini", api=api, limit=13_000) for api in ("chat", "anthropic", "responses")),

@@ -21,6 +21,8 @@ _VARYING = (
     (r"\b(msg|rs|fc|ctc|resp|ses|prt|req|chatcmpl)[-_][A-Za-z0-9_]+", r"\1_ID"),
     (r"\d\d\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?", "TIME"),
     (r"Chunk ID: [0-9a-f]+", "Chunk ID: ID"),  # of Codex
+    (r"TIME ERROR codex_api::\S+: failed to connect to Responses WebSocket[^\n]*\n", ""),  # told or not, by chance
+    (r"(Background PIDs|Process Group PGID): [^\\\"]*", r"\1"),  # of qwen-code
     (r"(?i)\b\d+(\.\d+)? ?(seconds|ms|s)\b", "SPAN"),
     (r"tokens used\n[\d,]+", "tokens used N"),  # what upstream counted is what is reported
     (r"\$\d+\.\d+", "COST"),

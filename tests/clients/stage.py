@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,8 +27,9 @@ from tests.clients.kit import NO_ENV, Client, Ended, Env, Kit, Running
 from tests.clients.model import Progress, goes_by_results
 from tests.clients.tap import Seen, Tap
 
-__all__ = ["THINKS", "Behind", "Gateway", "Run", "Stage", "free_port", "killing"]
+__all__ = ["GO_ON", "THINKS", "Behind", "Gateway", "Run", "Stage", "free_port", "killing"]
 
+GO_ON = "Please go on until all is done."
 THINKS = 0.03
 """Seconds a model takes for an answer where the gateway is killed: about what the gateway takes to start and end one."""
 
@@ -184,7 +186,10 @@ class Stage:
         self, limit: int, hooks: Sequence[Mapping[str, Any]], *, kills: int, seed: int, env: Env = NO_ENV
     ) -> Run:
         """As `governed`, the gateway killed `kills` times at moments drawn from `seed`, and started again at once. For as
-        long as a start takes, the witness cuts what a client asks for."""
+        long as a start takes, the witness cuts what a client asks for. One that gives up is told to go on."""
+        chance = random.Random(seed)
+        left = deque(sorted(chance.sample(range(job.STEPS), kills)))
+        starts = 1
         script = {**self.script(hooks), "limit_tokens": limit}
         with self._fresh("killed") as log, self.kit.model(script, log=log) as model:
             progress = goes_by_results(model, seconds=THINKS)
@@ -192,11 +197,20 @@ class Stage:
             try:
                 gateway.start()
                 with Tap(gateway.url) as tap:
-                    asked = job.asked(self.work)
-                    client = self.kit.start(self.client, tap.base_url, self.work, asked, self.home, env=env)
-                    done = killing(gateway, progress, client, steps=job.STEPS, kills=kills, chance=random.Random(seed))
+                    client = self.kit.start(
+                        self.client, tap.base_url, self.work, job.asked(self.work), self.home, env=env
+                    )
+                    killing(gateway, progress, client, left, chance)
                     ended = client.ended()
-                status = {**gateway.get("/transom/status"), "kills": done}
+                    while ended.code and self.client.gives_up and self.client.gives_up in ended.output:
+                        assert starts <= kills, ended.output[-3000:]
+                        starts += 1
+                        client = self.kit.start(
+                            self.client, tap.base_url, self.work, GO_ON, self.home, goes_on=True, env=env
+                        )
+                        killing(gateway, progress, client, left, chance)
+                        ended = client.ended()
+                status = {**gateway.get("/transom/status"), "kills": kills - len(left), "starts": starts}
             finally:
                 gateway.stop()
             return self.run_of(ended, model.records(), tap.seen, status)
@@ -248,27 +262,19 @@ class Behind:
         return self.stage.run_of(ended, self.model.records(), self.front.seen, self.gateway.get("/transom/status"))
 
 
-def killing(
-    gateway: Gateway,
-    progress: Progress,
-    client: Running,
-    *,
-    steps: int,
-    kills: int,
-    chance: random.Random,
-) -> int:
-    """Kill and restart while the client works; how often. The steps are drawn, and for each a moment behind its
-    request: while the model thinks, while its answer passes, while it is written to the store, while the client runs
-    the call. None is killed twice: some clients give up after the third failure in a row."""
-    for done, step in enumerate(sorted(chance.sample(range(steps), kills))):
-        while progress.asked < step:
+def killing(gateway: Gateway, progress: Progress, client: Running, steps: deque[int], chance: random.Random) -> None:
+    """Kill and restart while the client works, at a moment behind the request of each of these `steps`, which are taken
+    from the list: while the model thinks, while its answer passes, while it is written to the store, while the client
+    runs the call. None is killed twice: some clients give up after the third failure in a row."""
+    while steps:
+        while progress.asked < steps[0]:
             if client.is_over():
-                return done
+                return
             time.sleep(0.001)
+        steps.popleft()
         time.sleep(chance.random() * chance.choice((THINKS, 1.5 * THINKS, 5 * THINKS)))
         gateway.kill()
         gateway.start()
-    return kills
 
 
 def free_port() -> int:

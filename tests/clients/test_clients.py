@@ -12,7 +12,7 @@ from tests.clients import job, sense
 from tests.clients.conftest import Row
 from tests.clients.kept import Kept
 from tests.clients.kit import CLIENTS, Client
-from tests.clients.stage import Run, Stage
+from tests.clients.stage import GO_ON, Run, Stage
 
 from transom.core.event import Observed, WindowOpened
 
@@ -103,7 +103,7 @@ def test_a_session_is_gone_on_with_by_another_process_behind_another_gateway(cli
         first = behind.run(job.asked(stage.work))
         assert first.code == 0, first.output[-3000:]
         behind.restart()
-        run = behind.ended(behind.run("Please go on until all is done.", goes_on=True))
+        run = behind.ended(behind.run(GO_ON, goes_on=True))
     # qwen-code leaves the date out of its first message when it goes on: that is another history.
     kept = is_right(run, client.limit, histories=2 if client.name == "qwen" else 1)
     row(client, run, kept, governed(run)[-1])
