@@ -20,6 +20,7 @@ demo-replay: $(VENV)/.demo
 	@mkdir -p out
 	test -t 1 || export COLUMNS=120; \
 	$(BIN)/transom replay $(SAMPLE) --context-limit 48k --store out/store --html out/replay.html
+	@echo "The sample is made up, its usage too. What the policies are: docs/replay.md"
 	@echo "The same as a page: $(CURDIR)/out/replay.html"
 
 test: $(VENV)/.dev

@@ -64,7 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(sys.argv[1:] if arguments is None else list(arguments))
     except KeyboardInterrupt:
-        _complain("interrupted; what was stored so far is whole, and the next run goes on from there")
+        _complain(
+            "interrupted; what was stored so far is whole. The same again goes on from there; a run: transom resume"
+        )
         return 130
     except UsageError as error:
         _complain(str(error))

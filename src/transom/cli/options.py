@@ -39,7 +39,10 @@ class Options:
     max_spend: Annotated[float | None, Parameter(help="End when the session has cost so many US dollars.")] = None
     max_minutes: Annotated[float | None, Parameter(help="End after so many minutes.")] = None
     store: StoreFolder = None
-    workspace: Annotated[Path | None, Parameter(help="The folder to work in. Without it, this one.")] = None
+    workspace: Annotated[
+        Path | None,
+        Parameter(help="The folder to work in. Without it, this one, or that of what is resumed."),
+    ] = None
     quiet: Annotated[bool, Parameter(help="Print the model's last words alone.")] = False
     json: Annotated[bool, Parameter(help="Print a line of JSON for each event, and one for the end.")] = False
 
