@@ -100,6 +100,18 @@ def test_a_model_that_calls_only_the_host_is_asked_so_often(
     assert len(facts(plan, ToolReturned)) == asked
 
 
+def test_a_head_that_leaves_little_room_is_told_of_once(
+    serve: Callable[..., str], caplog: pytest.LogCaptureFixture
+) -> None:
+    tool = {"name": "read", "description": "Reads.", "input_schema": {"type": "object"}}
+    with Peer(answers) as peer, connected(serve(peer)) as client:
+        for words in (100, 4000, 4000):
+            asked = {**ASKED, "system": "word " * words, "tools": [tool]}
+            sent(client, PATH, asked, session_id=f"of-{words}")
+            assert received(client).header("x-transom-status") == "plain"
+    assert [one.getMessage() for one in caplog.records] == ["tight-limit"]
+
+
 @pytest.mark.parametrize(
     ("base", "path"),
     [

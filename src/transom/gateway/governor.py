@@ -6,6 +6,7 @@ A conversation that was long idle is dropped from memory; the log brings it back
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -19,7 +20,7 @@ from transom.core.budget import LimitSource, limits
 from transom.core.canon import FORMAT
 from transom.core.costrule import tariff_of
 from transom.core.event import Draft, Fact, Observed, SessionOpened
-from transom.core.overlay import prompt_tokens
+from transom.core.overlay import head_tokens, prompt_tokens
 from transom.core.policy import Policy
 from transom.core.pricing import PriceTable, find_price, usage_cost
 from transom.core.wire import Dialect
@@ -28,6 +29,7 @@ from transom.gateway.conversation import Conversation, Ready
 from transom.gateway.face import Call, Face
 from transom.gateway.held import Held, Histories, session_name
 from transom.gateway.identity import UNKNOWN, Identity
+from transom.gateway.journal import note
 from transom.gateway.known import Answer
 from transom.gateway.redaction import Redactor
 from transom.ports import Blobs, Counter, Log, Reply
@@ -154,6 +156,10 @@ class Governor:
 
     def _taken(self, conversation: Conversation, call: Call) -> Turn:
         turn = Turn(conversation, call, conversation.ready(call))
+        state, bounds = conversation.session.state, conversation.session.rules.bounds
+        if state.requests == 1 and (head := head_tokens(state)) > bounds.base // 2:
+            told = {"head": head, "room": bounds.base, "limit": bounds.context_limit}
+            note(logging.WARNING, "tight-limit", session=conversation.session_id, **told)
         self._busy.add(conversation.session_id)
         return turn
 
