@@ -73,7 +73,9 @@ class OverBudget(Refused):
     which this request fits, with room to work in; 0 where nobody can say."""
 
     def __init__(self, problem: str, *, needs: int = 0) -> None:
-        super().__init__(f"{problem}; raise --context-limit: {needs:,} leave room to work in" if needs else problem)
+        super().__init__(
+            f"{problem}; raise --context-limit to at least {needs:,}, with room to work in" if needs else problem
+        )
         self.problem, self.needs = problem, needs
 
 
