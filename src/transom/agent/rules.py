@@ -49,14 +49,10 @@ def rules(root: Path, room: int, hidden: Sequence[Path] = ()) -> str | None:
     which of the user's files the model is shown. Raises `OSError`."""
     said: list[str] = []
     folders = _folders_down_to(root)
-    top = folders[0].resolve()
     for folder in folders:
         path = folder / RULES_FILE
-        if path.is_symlink() and path.exists() and not path.resolve().is_relative_to(top):
-            said.append(f"[{path}: a link out of the repository; it is not read]")
-            continue
-        if is_hidden(path, hidden):
-            said.append(f"[{path}: a link to what is kept from the model; it is not read]")
+        if reason := _withheld(path, folders[0], hidden):
+            said.append(f"[{path}: a link {reason}; it is not read]")
             continue
         text = file_text(path)
         if text:
@@ -66,6 +62,17 @@ def rules(root: Path, room: int, hidden: Sequence[Path] = ()) -> str | None:
             left = f"\n[{len(text) - len(shown):,} characters more: read {name}]" if len(shown) < len(text) else ""
             said.append(f"Rules of the project, from {name}:\n{shown}{left}")
     return "\n\n".join(said) or None
+
+
+def _withheld(path: Path, top: Path, hidden: Sequence[Path]) -> str:
+    """Where a link leads whose file is not shown; empty for any other file, and where there is none."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    if path.is_symlink() and path.exists() and not path.resolve().is_relative_to(top.resolve()):
+        return "out of the repository"
+    return "to what is kept from the model" if is_hidden(path, hidden) else ""
 
 
 def _folders_down_to(root: Path) -> list[Path]:
