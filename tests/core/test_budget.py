@@ -87,6 +87,6 @@ def test_protected_words_that_do_not_fit_are_refused_with_a_limit_that_would_do(
         require(bounds, protected=protected, what="the words")
     said = str(refusal.value)
     assert said.startswith(f"the words alone are {protected:,} tokens, over the {bounds.hard:,} that")
-    least = int(said.rsplit(" ", 1)[1].replace(",", ""))
+    least = refusal.value.needs
     require(limits(least), protected=protected, what="the words")
     require(limits(least, output_reserve=bounds.output_reserve), protected=protected, what="the words")

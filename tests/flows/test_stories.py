@@ -146,7 +146,7 @@ def test_a_first_message_larger_than_the_limit_is_refused_and_fits_after_the_lim
     story.user("word " * 9_000)
     with pytest.raises(OverBudget) as refusal:
         story.step()
-    least = int(str(refusal.value).rsplit(" ", 1)[1].replace(",", ""))
+    least = refusal.value.needs
     story.rules = rules("rollover", least)
     story.reopen()
     story.rules.ids()
