@@ -112,6 +112,19 @@ def test_a_head_that_leaves_little_room_is_told_of_once(
     assert [one.getMessage() for one in caplog.records] == ["tight-limit"]
 
 
+def test_a_line_of_the_log_says_what_to_do_and_is_bounded_whatever_a_model_is_called(
+    serve: Callable[..., str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with Peer(answers) as peer, connected(serve(peer, context_limit=0)) as client:
+        for name in ("nobody's", "x\n" * 50_000):
+            sent(client, PATH, {**ASKED, "model": name})
+            assert (received(client).header("x-transom-status") or "").startswith("failed-open")
+    short, long = (one.fields["what"] for one in caplog.records)  # type: ignore[attr-defined]
+    assert "is not known: start the gateway with --context-limit" in short
+    assert len(long) < 1000
+    assert "\n" not in long
+
+
 @pytest.mark.parametrize(
     ("base", "path"),
     [

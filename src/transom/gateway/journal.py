@@ -25,6 +25,8 @@ _BELOW = ("aiohttp", "asyncio")
 """Loggers of the libraries that serve and ask."""
 _SAID = (OverBudget, UsageError, Unwritable)
 """Errors whose texts hold numbers, ids, names of models and what a disk says."""
+_SAID_CHARS = 300
+"""Of such a text: a client may call its model what it likes."""
 _FRAMES = 4
 """Places of a raised error that are named, the innermost last."""
 
@@ -38,7 +40,8 @@ def place_of(problem: BaseException) -> str:
     """The kind of an error and where it was raised; its text only where that quotes nothing."""
     frames = traceback.extract_tb(problem.__traceback__)[-_FRAMES:]
     way = " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(frames))
-    kind = f"{type(problem).__name__} ({problem})" if isinstance(problem, _SAID) else type(problem).__name__
+    said = f" ({str(problem)[:_SAID_CHARS]})" if isinstance(problem, _SAID) else ""
+    kind = f"{type(problem).__name__}{said}"
     return f"{kind} at {way}" if way else kind
 
 
