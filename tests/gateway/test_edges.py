@@ -23,7 +23,7 @@ import pytest
 from tests.gateway.peers import Asked, Peer, connected, is_closed, message, received, sent, until
 
 from transom import compose
-from transom.core.event import Fact, Observed, RequestFailed, ToolReturned, WindowOpened
+from transom.core.event import Fact, ModelReplied, Observed, RequestFailed, ToolReturned, WindowOpened
 from transom.gateway.face_anthropic import AnthropicFace
 from transom.gateway.known import Known
 from transom.gateway.redaction import read_rules
@@ -345,6 +345,25 @@ def test_an_answer_that_is_none_passes_as_it_is(
         sent(client, PATH, {**ASKED, "stream": is_streamed})
         got = received(client)
         assert (got.status, got.body, got.header("content-type")) == (200, data, media)
+
+
+def test_a_stream_that_is_answered_in_one_piece_is_governed_all_the_same(plan: Plan, serve: Callable[..., str]) -> None:
+    """Some proxies do not stream whatever is asked of them; the host's calls are not for the client there either."""
+    call = {"type": "tool_use", "id": "call_1", "name": "todo", "input": {"todos": []}}
+    hosted = {**WHOLE, "stop_reason": "tool_use", "content": [call]}
+    said = {**WHOLE, "content": [{"type": "text", "text": "Done."}]}
+
+    def answer(one: socket.socket, _: Asked) -> None:
+        one.sendall(message(json.dumps(hosted if len(peer.asked) == 1 else said).encode()))
+
+    with Peer(answer) as peer, connected(serve(peer)) as client:
+        sent(client, PATH, {**ASKED, "tools": [{"name": "read", "input_schema": {}}], "stream": True})
+        got = received(client)
+    assert len(peer.asked) == 2
+    assert got.header("content-type") == "application/json"
+    assert json.loads(got.body)["content"] == said["content"]
+    assert b"tool_use" not in got.body
+    assert len(facts(plan, ModelReplied)) == 2
 
 
 @pytest.mark.parametrize("policy", ["rollover", "raw"])

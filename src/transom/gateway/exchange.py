@@ -76,7 +76,9 @@ class Exchange:
     turn: Turn
 
     def __post_init__(self) -> None:
-        self._splice = self.face.splice(is_streamed=self.turn.call.is_streamed)
+        self._is_streamed = self.turn.call.is_streamed
+        """Whether the answer is: some upstreams answer in one piece whatever was asked for."""
+        self._splice = self.face.splice(is_streamed=self._is_streamed)
         self._response: web.StreamResponse | None = None
         self._sent: list[bytes] = []
         self._is_retried = False
@@ -156,13 +158,13 @@ class Exchange:
                 alive.cancel()
 
     async def _keep_open(self) -> None:
-        while self._response is not None and self.turn.call.is_streamed:
+        while self._response is not None and self._is_streamed:
             await asyncio.sleep(_ALIVE)
             await given(self._response, b": waiting\n\n")
 
     def _streams(self, upstream: ClientResponse) -> bool:
         """Whether what comes is the stream that was asked for."""
-        return self.turn.call.is_streamed and upstream.status == 200 and upstream.content_type not in _NO_STREAMS
+        return self._is_streamed and upstream.status == 200 and upstream.content_type not in _NO_STREAMS
 
     async def _read(self, upstream: ClientResponse) -> Reply | Failure | None:
         """Pass a stream on as it comes, and read it."""
@@ -179,14 +181,19 @@ class Exchange:
 
     def _whole(self, status: int, data: bytes) -> Reply | Failure:
         """Read what came in one piece; what is no answer says why there is none."""
-        if status != 200 or self.turn.call.is_streamed:
+        if status != 200 or self._response is not None:
             return failure_of(status, data)
-        self._splice.start(self.turn.ready.takes)
+        splice = self.face.splice(is_streamed=False) if self._is_streamed else self._splice
+        splice.start(self.turn.ready.takes)
         try:
-            self._splice.whole(data)
-            found = self._splice.answer
+            splice.whole(data)
+            found = splice.answer
         except (msgspec.DecodeError, BadInput):
             found = None
+        if self._is_streamed:
+            if not isinstance(found, Reply):
+                return failure_of(status, data)
+            self._splice, self._is_streamed = splice, False
         return found or _NO_ANSWER
 
     async def _recovers(self, failure: Failure) -> bool:
@@ -263,7 +270,7 @@ class Exchange:
         turn = self.turn
         data = b"".join((*self._sent, rest))
         await self._kept(lambda: self.server.governor.done(turn, reply, self._splice.wire if reply else "", data))
-        if self._response is None and not turn.call.is_streamed:
+        if self._response is None and not self._is_streamed:
             whole = web.Response(status=200, body=rest)
             whole.headers.extend(self._shown(headers))
             return whole
