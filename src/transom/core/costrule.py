@@ -129,7 +129,7 @@ class Estimates(msgspec.Struct, kw_only=True):
     """What arrived since then is in `growth` already."""
     fetched: int = 0
     """Of what arrived since then: looked up again."""
-    read: list[str] = []
+    read: set[str] = set()
     """Paths read since the window opened."""
     calls: int = 0
     output: int = 0

@@ -98,7 +98,7 @@ def returned(state: State, call: tuple[str, str], effect: Effect, counts: Counts
     elif effect == "read":
         paths = paths_of(arguments)
         is_again = any(path in state.board.files and path not in known.read for path in paths)
-        known.read.extend(path for path in paths if path not in known.read)
+        known.read.update(paths)
         if is_again and state.window.generation:
             brought(state, counts)
 
