@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -222,6 +223,45 @@ def test_a_stop_in_a_tool_leaves_a_session_that_is_resumed() -> None:
     assert live.shelf.posted == []
     assert [one.outcome for one in live.session.state.board.commands.values()] == ["unknown"]
     assert live.run().is_turn_over
+    sound(live)
+
+
+class Twin:
+    """A server that gives the calls of a reply one id."""
+
+    dialect = rules().dialect
+
+    def __init__(self, *calls: tuple[str, str]) -> None:
+        self.calls = calls
+
+    def send(self, _request: Outgoing) -> Iterator[Delta | Reply]:
+        calls = tuple(ToolCall(call_id="x", name=name, arguments=given) for name, given in self.calls)
+        yield Reply(blocks=calls, stop_reason="tool_use", usage=None, model="", response_id="")
+
+
+def test_calls_of_one_id_are_each_dispatched_under_their_own_so_none_that_began_is_run_again() -> None:
+    live = Live([step("Done.")])
+    live.user("Post both.")
+    twin = Twin(("read", '{"path":"a"}'), ("post", '{"text":"1"}'))
+    live.shelf.stops = "post"
+    with pytest.raises(KeyboardInterrupt):
+        live.session.step(replace(live.world, provider=twin))
+    live.shelf.stops = ""
+    live.reopen()
+    assert live.shelf.posted == []
+    assert "whether it took effect is not known" in results(live)["x_again2"][1]
+    sound(live)
+
+
+def test_a_call_that_has_the_id_of_a_handoff_before_it_gets_its_own_result() -> None:
+    live = Live([step("Done.")], shelf=Shelf({"a": "hello"}))
+    live.user("Go.")
+    name, given = handoff()
+    twin = Twin((name, json.dumps(given)), ("read", '{"path":"a"}'))
+    live.session.step(replace(live.world, provider=twin))
+    found = {item.call_id: item.blocks[0] for item in live.session.state.window.items if item.role == "tool"}
+    assert isinstance(found["x_again2"], ToolResultRaw)
+    assert found["x_again2"].text == "hello"
     sound(live)
 
 

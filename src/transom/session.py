@@ -38,6 +38,7 @@ from transom.core.event import (
     WindowOpened,
 )
 from transom.core.evidence import Files
+from transom.core.pairing import distinct
 from transom.core.policy import Policy
 from transom.core.projection import fold, project
 from transom.core.state import State
@@ -279,7 +280,7 @@ class Session:
         """Append the reply, then run its calls."""
         events = self.append(reply)
         self._told(world, events)
-        self._run(world, [block for block in reply.blocks if isinstance(block, ToolCall)], events[-1].seq)
+        self._run(world, [block for block in distinct(reply.blocks) if isinstance(block, ToolCall)], events[-1].seq)
 
     def _run(self, world: World, calls: Sequence[ToolCall], before: int) -> None:
         """Run calls in order, each result appended as it comes; a `new_context` is heard after its siblings."""
