@@ -102,8 +102,10 @@ def placing(session_id: str, seq: int, digest: bytes, drafts: Sequence[Draft], *
 
 def _payload(session_id: str, draft: Draft) -> bytes:
     _check_name("uuid", draft.uuid)
-    if not -_INT64 <= draft.at < _INT64:
-        raise UsageError(f"session {session_id}: the time {draft.at} of {draft.uuid} does not fit 64 bits")
+    if not isinstance(draft.at, int) or not -_INT64 <= draft.at < _INT64:  # `time() * 1000` is a float
+        raise UsageError(
+            f"session {session_id}: the time {draft.at!r} of {draft.uuid} is no whole number of ms within 64 bits"
+        )
     try:
         payload = encode_fact(draft.fact)
         _check(draft.fact, payload)

@@ -124,7 +124,7 @@ def what_could_not_be_read_again_is_refused(make: Callable[[], Log]) -> None:
     refusal_of(UsageError, lambda: log.append("t", 0, _drafts(broken)))
     wrong = UserSaid(blocks=(Text(text="x", content="no such class"),))  # type: ignore[arg-type]
     refusal_of(UsageError, lambda: log.append("s", 1, _drafts(wrong)))
-    for uuid, at in (("u", 2**63), ("\ud83d", 0), ("nul\0", 0)):
+    for uuid, at in (("u", 2**63), ("u", 1.5), ("\ud83d", 0), ("nul\0", 0)):
         refusal_of(UsageError, lambda uuid=uuid, at=at: log.append("s", 1, [Draft(fact=_said("x"), uuid=uuid, at=at)]))  # type: ignore[misc]
     assert len(list(log.read("s"))) == 1
 
