@@ -234,6 +234,15 @@ def test_the_message_that_declared_a_rollover_is_recalled() -> None:
     assert "E42" in words(ask(story, "recall", {"message_uuid": event.uuid}))
 
 
+@pytest.mark.parametrize("form", ["{}", " {} ", "message_uuid: {}", "message_uuid {}"])
+def test_a_message_is_found_by_its_name_however_the_name_is_copied(form: str) -> None:
+    story = story_of()
+    name = form.format(story.user("Port the client.").uuid)
+    for asked in ({"message_uuid": name}, {"query": name}, {"query": "of another", "message_uuid": name}):
+        assert words(ask(story, "recall", asked)).endswith("]\nPort the client.")
+    assert words(ask(story, "read_artifact", {"artifact_id": name})).endswith("]\nPort the client.")
+
+
 def test_a_uuid_beside_words_that_do_stand_there_falls_back_to_the_words() -> None:
     story = story_of()
     story.user("The port is 8472")

@@ -137,22 +137,27 @@ class Desk:
 
     def _recall(self, call: ToolCall) -> tuple[Fact, ...]:
         asked = msgspec.json.decode(call.arguments, type=_Recall)
-        query = asked.query.strip() or asked.message_uuid.strip()
+        named = _named(asked.message_uuid)
+        query = asked.query.strip() or named
         if not query:
             return (refused(call, "recall: name a query or a message_uuid"),)
         if len(query) > _QUERY_CHARS:
             return (refused(call, f"recall: the query is {len(query):,} characters, of at most {_QUERY_CHARS}"),)
         if is_spent(self.state.missed, query):
             return (refused(call, spent_refusal(query)),)
-        if asked.message_uuid:
-            event = self.log.find(self.state.session_id, asked.message_uuid)
-            if event is not None and event.seq < self.before and text_of(event.fact):
-                return (said(call, self._page(event, 0, _RECALL_CHARS)),)
+        event = self._earlier(named) or self._earlier(_named(query))  # a name may be asked for as if it were words
+        if event is not None:
+            return (said(call, self._page(event, 0, _RECALL_CHARS)),)
         found = self._hits(query) if asked.query.strip() else []
         if not found:
             miss = f"recall: {query!r} stands nowhere in this session. Do not ask again; look in the workspace."
             return (RecallMissed(query=query), refused(call, miss))
         return (said(call, "\n\n".join(found)),)
+
+    def _earlier(self, uuid: str) -> Event | None:
+        """The event of that name, if it stood before the asking and has words."""
+        event = self.log.find(self.state.session_id, uuid) if uuid else None
+        return event if event is not None and event.seq < self.before and text_of(event.fact) else None
 
     def _hits(self, query: str) -> list[str]:
         shown: list[str] = []
@@ -169,8 +174,8 @@ class Desk:
 
     def _artifact(self, call: ToolCall) -> tuple[Fact, ...]:
         asked = msgspec.json.decode(call.arguments, type=_Artifact)
-        event = self.log.find(self.state.session_id, asked.artifact_id)
-        if event is None or event.seq >= self.before or not text_of(event.fact):
+        event = self._earlier(_named(asked.artifact_id))
+        if event is None:
             name = repr(asked.artifact_id[:_QUERY_CHARS])
             return (refused(call, f"read_artifact: there is no artifact {name} in this session"),)
         return (said(call, self._page(event, asked.offset, PAGE_CHARS)),)
@@ -209,6 +214,11 @@ class Desk:
             NegativeNoted(attempt=asked.attempt, outcome=asked.outcome),
             said(call, "Noted; it stands in every window."),
         )
+
+
+def _named(uuid: str) -> str:
+    """A message's name; models copy it with the words that stand before it."""
+    return uuid.strip().removeprefix("message_uuid").lstrip(":").strip()
 
 
 def said(call: ToolCall, text: str) -> ToolReturned:
