@@ -162,3 +162,52 @@ def test_calls_of_a_whole_answer_without_ids_get_ids_of_their_own() -> None:
     reply = ChatReader("here/m1").whole(body.encode())
     assert isinstance(reply, Reply)
     assert [block.call_id for block in reply.blocks if isinstance(block, ToolCall)] == ["call_c_1", "call_c_2"]
+
+
+def piece(name: str, arguments: str) -> str:
+    return json.dumps({"tool_calls": [{"index": 0, "id": "", "function": {"name": name, "arguments": arguments}}]})
+
+
+@pytest.mark.parametrize(
+    ("pieces", "read"),
+    [
+        ([("ls", '{"a":1}'), ("cat", '{"b":1}')], [("ls", '{"a":1}'), ("cat", '{"b":1}')]),
+        ([("ls", '{"a":1}'), ("ls", '{"a":2}')], [("ls", '{"a":1}'), ("ls", '{"a":2}')]),
+        ([("ls", ""), ("cat", "")], [("ls", ""), ("cat", "")]),
+        ([("ls", '{"a":'), ("ls", "1}"), ("ls", "")], [("ls", '{"a":1}')]),
+        ([("ls", '{"a":'), ("", "1}")], [("ls", '{"a":1}')]),
+    ],
+)
+def test_streamed_calls_without_ids_at_one_index_are_told_apart(
+    pieces: list[tuple[str, str]], read: list[tuple[str, str]]
+) -> None:
+    reply = chat(*(piece(name, arguments) for name, arguments in pieces)).reply()
+    assert reply is not None
+    assert [(block.name, block.arguments) for block in reply.blocks if isinstance(block, ToolCall)] == read
+
+
+@pytest.mark.parametrize(("figure", "counted"), [("7.0", 7), ('"7"', 7), ("7.5", None), ("[]", None), ('"many"', None)])
+def test_an_answer_is_not_lost_for_a_figure_in_another_form(figure: str, counted: int | None) -> None:
+    told = f'{{"input_tokens":{figure},"prompt_tokens":{figure},"output_tokens":1,"completion_tokens":1}}'
+    bodies = (
+        f'{{"type":"message","content":[{{"type":"text","text":"hi"}}],"stop_reason":"end_turn","usage":{told}}}',
+        f'{{"choices":[{{"message":{{"content":"hi"}},"finish_reason":"stop"}}],"usage":{told}}}',
+        f'{{"status":"completed","output":[{{"type":"message","content":[{{"text":"hi"}}]}}],"usage":{told}}}',
+    )
+    for make, body in zip(READERS, bodies, strict=True):
+        reply = make("here/m1").whole(body.encode())
+        assert isinstance(reply, Reply)
+        assert reply.blocks == (Text(text="hi"),)
+        assert (reply.usage.prompt if reply.usage else None) == counted
+
+
+def test_items_that_only_the_end_of_a_response_tells_are_read_there() -> None:
+    calls = [{"type": "function_call", "call_id": name, "name": "ls", "arguments": "{}"} for name in ("a", "b")]
+    reader = ResponsesReader("here/m1")
+    for item in calls:
+        reader.event(json.dumps({"type": "response.output_item.done", "item": item}))  # all at index 0
+    ended = {"type": "response.completed", "response": {"status": "completed", "output": calls}}
+    reader.event(json.dumps(ended))
+    reply = reader.reply()
+    assert reply is not None
+    assert [block.call_id for block in reply.blocks if isinstance(block, ToolCall)] == ["a", "b"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from transom.adapters.provider_api import counted, kind_of, read_loosely
+from transom.adapters.provider_api import counted, kind_of, read_figures, read_loosely
 from transom.adapters.provider_errors import Failure, failure_of
 from transom.adapters.provider_writing import input_object, string, written_array, written_object
 from transom.core.block import Block, Opaque, Text, Thought, ToolCall
@@ -42,7 +42,7 @@ class _Message(msgspec.Struct):
     type: str = ""
     content: list[msgspec.Raw] = []
     stop_reason: str | None = None
-    usage: _Usage | None = None
+    usage: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class _Stop(msgspec.Struct):
@@ -57,7 +57,7 @@ class _Event(msgspec.Struct):
     message: _Message | str | None = None
     content_block: msgspec.Raw = msgspec.Raw(b"{}")
     delta: msgspec.Raw = msgspec.Raw(b"{}")
-    usage: _Usage | None = None
+    usage: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class _Delta(msgspec.Struct):
@@ -85,6 +85,7 @@ _DELTA = msgspec.json.Decoder(_Delta)
 _STOP = msgspec.json.Decoder(_Stop)
 _BLOCK = msgspec.json.Decoder(_Block)
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])
+_USAGE = msgspec.json.Decoder(_Usage | None, strict=False)
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -183,8 +184,9 @@ class AnthropicReader:
                         block.replaced[name] = raw
         return None
 
-    def _count(self, usage: _Usage | None) -> None:
+    def _count(self, said: bytes) -> None:
         """The last figure given counts: `message_delta` repeats and completes those of the start."""
+        usage = read_figures(said, _USAGE)
         for name in _Usage.__struct_fields__ if usage is not None else ():
             if (figure := getattr(usage, name)) is not None:
                 setattr(self._usage, name, figure)

@@ -21,7 +21,7 @@ from transom.core.event import Usage
 from transom.core.wire import Dialect
 from transom.ports import Delta, Outgoing, Reply
 
-__all__ = ["Api", "Reader", "counted", "kind_of", "micro_dollars", "read_loosely"]
+__all__ = ["Api", "Reader", "counted", "kind_of", "micro_dollars", "read_figures", "read_loosely"]
 
 T = TypeVar("T")
 _MOST = 2**53
@@ -83,6 +83,14 @@ def counted(usage: Usage) -> Usage | None:
     """The usage, if all of it can be counts; else it counts as not reported."""
     figures = (usage.uncached, usage.cached, usage.written, usage.written_1h, usage.output, usage.reasoning + 1)
     return usage if all(0 <= figure < _MOST for figure in figures) else None
+
+
+def read_figures(data: bytes, decoder: msgspec.json.Decoder[T | None]) -> T | None:
+    """What a server said it used; None if that has not the form of its API: an answer is not lost for a figure."""
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return None
 
 
 def read_loosely(data: bytes | str, decoder: msgspec.json.Decoder[T]) -> T:

@@ -1,7 +1,8 @@
 """Reading an answer of a Chat Completions API, streamed or whole, into blocks: thoughts, text, calls, in this order.
 
 Servers differ in what they stream. A call's id and name may come once or with every piece, and its index may be missing
-or always 0, so a new id opens a new call. The answer is whole once a finish reason was seen; usage may follow it.
+or always 0, so a new id opens a new call, and where there are no ids a new name or arguments behind whole ones do. The
+answer is whole once a finish reason was seen; usage may follow it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from transom.adapters.provider_api import counted, micro_dollars, read_loosely
+from transom.adapters.provider_api import counted, micro_dollars, read_figures, read_loosely
 from transom.adapters.provider_errors import Failure, failure_of
 from transom.adapters.provider_writing import string, written_object
 from transom.core.block import Block, Opaque, Text, Thought, ToolCall
@@ -79,11 +80,12 @@ class _Answer(msgspec.Struct):
     id: str | None = None
     model: str | None = None
     choices: list[_Choice] | None = None
-    usage: _Usage | None = None
+    usage: msgspec.Raw = msgspec.Raw(b"null")
     error: msgspec.Raw = msgspec.Raw(b"null")
 
 
 _ANSWER = msgspec.json.Decoder(_Answer)
+_USAGE = msgspec.json.Decoder(_Usage | None, strict=False)
 _CALL = msgspec.json.Decoder(_Call)
 _CONTENT = msgspec.json.Decoder(_Content)
 
@@ -150,7 +152,7 @@ class ChatReader:
             return failure_of(0, data.encode() if isinstance(data, str) else data)
         self._id = self._id or answer.id or ""
         self._model = self._model or answer.model or ""
-        self._usage = answer.usage or self._usage
+        self._usage = read_figures(answer.usage, _USAGE) or self._usage
         for choice in answer.choices or ():
             if choice.index:
                 continue
@@ -201,7 +203,7 @@ class ChatReader:
             is_opening = call.id or (call.function is not None and call.function.name)
             place = len(self._calls) if is_opening else max(len(self._calls) - 1, 0)
         pending = self._open.get(place)
-        if pending is None or (call.id and pending.call_id and call.id != pending.call_id):
+        if pending is None or _is_another(call, pending):
             pending = _Pending(number=len(self._calls), call_id=call.id or "")
             self._calls.append(pending)
             self._open[place] = pending
@@ -251,6 +253,26 @@ class ChatReader:
             return Opaque(kind="tool_call", raw=pending.other.decode(), origin=self._origin)
         call_id = pending.call_id or f"call_{self._id}_{number}"
         return ToolCall(call_id=call_id, name=pending.name, arguments="".join(pending.arguments))
+
+
+def _is_another(call: _Call, pending: _Pending) -> bool:
+    """Whether a piece opens a call of its own at a place that is taken: it has another id; or, where a server gives none,
+    another name, or arguments behind whole ones."""
+    if call.id and pending.call_id:
+        return call.id != pending.call_id
+    function = call.function
+    if call.id or pending.call_id or function is None or not function.name or not pending.name:
+        return False
+    is_empty = bytes(function.arguments) in (b"null", b'""')
+    return function.name != pending.name or (not is_empty and _is_whole("".join(pending.arguments)))
+
+
+def _is_whole(arguments: str) -> bool:
+    try:
+        msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return False
+    return True
 
 
 def _split(usage: _Usage | None) -> Usage | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from transom.adapters.provider_api import counted, kind_of, read_loosely
+from transom.adapters.provider_api import counted, kind_of, read_figures, read_loosely
 from transom.adapters.provider_errors import Failure, failure_of
 from transom.core.block import Block, Opaque, Text, Thought, ToolCall
 from transom.core.event import Usage
@@ -45,7 +45,7 @@ class _Response(msgspec.Struct):
     error: msgspec.Raw = msgspec.Raw(b"null")
     incomplete_details: _Incomplete | None = None
     output: list[msgspec.Raw] | None = None
-    usage: _Usage | None = None
+    usage: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class _Event(msgspec.Struct):
@@ -73,6 +73,7 @@ class _Item(msgspec.Struct):
 
 _EVENT = msgspec.json.Decoder(_Event)
 _RESPONSE = msgspec.json.Decoder(_Response)
+_USAGE = msgspec.json.Decoder(_Usage | None, strict=False)
 _ITEM = msgspec.json.Decoder(_Item)
 _KNOWN = frozenset({"message", "function_call", "reasoning"})
 _UNKNOWN = _Item()
@@ -121,8 +122,9 @@ class ResponsesReader:
         if response.status not in {"completed", "incomplete"}:
             return Failure(kind="unavailable", message=f"the answer ended as {response.status or 'nothing'}")
         self._response, self.is_done = response, True
-        if not self._items:
-            self._items = {place: bytes(raw) for place, raw in enumerate(response.output or ())}
+        output = response.output or ()
+        if len(output) > len(self._items):  # servers leave events out, or give all of them one index
+            self._items = {place: bytes(raw) for place, raw in enumerate(output)}
         return None
 
     def _whole(self) -> Reply:
@@ -136,7 +138,7 @@ class ResponsesReader:
         return Reply(
             blocks=tuple(block for raw in items if (block := self._block(raw)) is not None),
             stop_reason=stop,
-            usage=_split(response.usage),
+            usage=_split(read_figures(response.usage, _USAGE)),
             model=response.model,
             response_id=response.id,
         )
