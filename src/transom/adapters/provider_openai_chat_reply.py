@@ -256,8 +256,8 @@ class ChatReader:
 
 
 def _is_another(call: _Call, pending: _Pending) -> bool:
-    """Whether a piece opens a call of its own at a place that is taken: it has another id; or, where a server gives none,
-    another name, or arguments behind whole ones."""
+    """Whether a piece opens a call of its own at a place that is taken: it has another id; or, where a server gives
+    none, another name, or arguments behind whole ones."""
     if call.id and pending.call_id:
         return call.id != pending.call_id
     function = call.function
