@@ -220,6 +220,8 @@ def agent(
             session = Session.start(kept.log, session_id or str(uuid4()), opened, rules, kept.snapshots)
         except SequenceConflict as problem:
             raise UsageError(f"session {session_id}: is there already; is_new=False goes on with it") from problem
+        for event in kept.log.read(session.session_id):
+            how.told(event)
     else:
         session = Session.open(kept.log, session_id, rules, kept.snapshots)
     tools = Toolbox(place, sandbox, how.approve)

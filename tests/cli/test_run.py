@@ -74,9 +74,18 @@ def test_json_is_a_line_an_event_and_one_for_the_end(run: Run, place: Path) -> N
     lines = [json.loads(line) for line in done.out.splitlines()]
     assert lines[-1]["ended"] == "answered"
     assert lines[-1]["steps"] == 2
-    assert [line["fact"]["fact"] for line in lines[:-1]][:3] == ["epoch_opened", "user_said", "host_said"]
+    assert [line["fact"]["fact"] for line in lines[:3]] == ["session_opened", "epoch_opened", "user_said"]
+    assert [line["seq"] for line in lines[:-1]] == list(range(1, len(lines)))
     assert done.out.isascii()
     assert "\x1b" not in done.out
+
+
+def test_json_has_a_line_for_the_end_when_the_provider_fails_too(run: Run, place: Path) -> None:
+    done = run("run", "Look.", "--script", script_file(place, {"fail": "429"}), *BASE, "--json")
+    end = json.loads(done.out.splitlines()[-1])
+    assert (done.code, end["ended"], end["steps"]) == (1, "error", 0)
+    assert "429" in end["sentence"]
+    assert end["session_id"] in done.err
 
 
 def test_nothing_a_model_or_a_tool_says_reaches_the_terminal_as_a_command(run: Run, place: Path) -> None:
@@ -225,12 +234,14 @@ def test_a_new_try_after_passing_trouble_is_told_beside_the_answer(run: Run, pla
 
 def test_a_task_is_piped_in(tmp_path: Path) -> None:
     path = script_file(tmp_path, {"say": "Done."})
-    command = [sys.executable, "-m", "transom", "run", "--script", str(path), *BASE]
-    for given, code in ((b"Look \xff at it.\n", 0), (b"  \n", 2)):
+    command = [sys.executable, "-m", "transom", "run", "--script", str(path), *BASE, "--json"]
+    for given, code in ((b"\xef\xbb\xbfLook \xff at it.\n", 0), (b"  \n", 2)):
         done = subprocess.run(
             command, cwd=tmp_path, env=environment(tmp_path), input=given, capture_output=True, timeout=60, check=False
         )
         assert done.returncode == code, done.stderr
+        said = [json.loads(line) for line in done.stdout.splitlines()[2:3]]
+        assert [one["fact"]["blocks"][0]["text"] for one in said] == ["Look \ufffd at it."] * (not code)
     assert b"there is no task" in done.stderr
 
 

@@ -69,7 +69,7 @@ def content(wire: Wire) -> tuple[object, ...]:
         wire.segments(),
         wire.head_digests,
         list(wire.rolling[: end + 1]),
-        list(wire.counts[: end + 1]),
+        [wire.counts(place) for place in range(end + 1)],
         list(wire.ends[: end + 1]),
         wire.tail_text,
     )

@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler
+from itertools import count
 from typing import Any
 
 import httpx2
 import pytest
+from tests.gateway.peers import Asked, Peer, message
 
 from transom import compose
 from transom.core.event import BlockReplaced, Event, HostSaid, ModelReplied, Observed, RequestSent, WindowOpened
@@ -548,6 +551,53 @@ def test_an_answer_that_nobody_knows_is_continued_ungoverned(serve: Callable[...
         client.ask(json.dumps(body).encode())
         assert json.loads(model.asked[0][2]) == body
     assert client.status[0].startswith("failed-open; UsageError: it continues a response")
+
+
+def test_a_history_whose_items_are_only_named_goes_on_ungoverned(plan: Plan, serve: Callable[..., str]) -> None:
+    """As the Vercel AI SDK sends it: which call a result answers stands at the server alone."""
+    with ModelServer(lambda _: [Call(name="read", arguments={"path": "f"})]) as model:
+        client = Client("openai_responses", serve(model, context_limit=4_000), lambda *_: "a page of it\n" * 400)
+        client.say("Go.")
+        for _ in range(6):
+            client.step()
+            result = client.history.pop()
+            client.history[-1] = {"type": "item_reference", "id": client.history[-1]["id"]}
+            client.history.append(result)
+        sent = [body["input"] for body in model.bodies]
+    assert sent == [client.history[: 2 * number + 1] for number in range(6)]
+    assert client.status[0] == "plain"
+    assert all("names an item" in status for status in client.status[1:])
+    assert len(facts(plan, RequestSent)) == 1
+
+
+def test_what_is_spent_is_counted_once_and_by_the_model_that_answered(serve: Callable[..., str]) -> None:
+    """With another model in between, and with branches of one history."""
+    asked = count(1)
+
+    def answer(one: socket.socket, request: Asked) -> None:
+        said: dict[str, Any] = {
+            "id": f"msg_{next(asked)}",
+            "type": "message",
+            "role": "assistant",
+            "stop_reason": "end_turn",
+        }
+        said |= {"model": json.loads(request.body)["model"], "content": [{"type": "text", "text": "Done."}]}
+        usage = {"input_tokens": 1_000_000, "output_tokens": 100_000}
+        one.sendall(message(json.dumps(said | {"usage": usage}).encode()))
+
+    with Peer(answer) as upstream:
+        client = Client("anthropic", serve(upstream), lambda *_: "", is_streamed=False)
+        for name in ("claude-opus-4-5", "claude-opus-4-5", "claude-haiku-4-5"):
+            client.model = name
+            client.say("Go on.")
+            client.step()
+        client.history = [*client.history[:2], {"role": "user", "content": "Another way."}]
+        client.step()
+        root, fork = httpx2.get(f"{client.base_url}/transom/status").json()["sessions"]
+    assert (root["prompt_tokens"], root["output_tokens"]) == (3_000_000, 300_000)
+    assert root["usd"] == 2 * (5 + 2.5) + (1 + 0.5)
+    assert (fork["prompt_tokens"], fork["usd"]) == (1_000_000, 1 + 0.5)
+    assert "initial" not in fork["misses"]
 
 
 def test_another_model_in_the_same_history_is_a_miss_with_its_name(

@@ -128,3 +128,25 @@ def test_an_answer_that_could_not_be_kept_is_read_from_the_request_behind_it(
         facts = [event.fact for event in kept.log.read(row.session_id)]
     said = [repr(fact.blocks) for fact in facts if isinstance(fact, ModelReplied)]
     assert [re.findall(r"step \d", one) for one in said] == [["step 1"], ["step 2"], ["step 3"]]
+
+
+LEFT: dict[str, Any] = {"type": "compaction", "id": "cmp_1", "encrypted_content": "what was before"}
+FIRST: dict[str, Any] = {"role": "user", "content": "Read it all."}
+
+
+@pytest.mark.parametrize("left", [[LEFT], [FIRST, LEFT], [LEFT, FIRST], [FIRST, LEFT, FIRST]])
+def test_what_the_provider_left_of_a_history_that_it_compacted_stands_in_every_window(
+    left: list[dict[str, Any]], plan: Plan, serve: Callable[..., str]
+) -> None:
+    with ModelServer(lambda _: [Call(name="read", arguments={"path": "f"})], window=8_000) as model:
+        client = Client("openai_responses", serve(model), lambda *_: PAGE)
+        client.history = list(left)
+        for _ in range(16):
+            assert client.step()
+        bodies = model.bodies
+    begun = left[: left.index(LEFT) + 1]
+    assert all(body["input"][: len(begun)] == begun for body in bodies)
+    with compose.store(plan.store) as kept:
+        assert all(not one.problem for one in kept.log.verify())
+        facts = [event.fact for row in kept.log.sessions() for event in kept.log.read(row.session_id)]
+    assert any(isinstance(fact, WindowOpened) for fact in facts)

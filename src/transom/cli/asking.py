@@ -32,7 +32,7 @@ def task_of(given: str) -> str:
     """The task: the one given, else what is piped in, else what is typed. Raises `UsageError` if it is empty."""
     words = given
     if not words and not sys.stdin.isatty():
-        words = sys.stdin.buffer.read().decode("utf-8", "replace")
+        words = sys.stdin.buffer.read().decode("utf-8-sig", "replace")  # PowerShell pipes a mark before it
     elif not words:
         words = next_message("What is to be done? ")
     if not words.strip():

@@ -129,7 +129,12 @@ def drive(agent: Agent, view: Display | Silent, options: Options, words: str) ->
             ):
                 agent.say(words)
                 ended = agent.run()
-    except (KernelError, KeyboardInterrupt, BrokenPipeError):
+    except (KernelError, KeyboardInterrupt, BrokenPipeError) as problem:
+        if options.json and not isinstance(problem, BrokenPipeError):
+            is_stopped = isinstance(problem, KeyboardInterrupt)
+            _tell_end(
+                agent, "interrupted" if is_stopped else "error", "stopped at once" if is_stopped else str(problem)
+            )
         say(f"everything so far is stored; go on with: {_go_on(agent, options)}")
         raise
     _conclude(agent, ended, options)
@@ -162,21 +167,27 @@ def _held_otherwise(agent: Agent, options: Options) -> dict[str, Path | str | No
     }
 
 
+def _tell_end(agent: Agent, reason: str, sentence: str) -> None:
+    """The last line of a run told in JSON, whatever ended it."""
+    tally = agent.tally
+    plain = {
+        "ended": reason,
+        "sentence": sentence,
+        "session_id": agent.session.session_id,
+        "steps": tally.steps,
+        "windows": tally.windows,
+        "prompt_tokens": tally.prompt_tokens,
+        "cached_tokens": tally.cached_tokens,
+        "output_tokens": tally.output_tokens,
+        "microusd": tally.microusd,
+    }
+    out().print(stdlib_json.dumps(plain), soft_wrap=True)
+
+
 def _conclude(agent: Agent, ended: Ended, options: Options) -> None:
     tally = agent.tally
     if options.json:
-        plain = {
-            "ended": ended.reason,
-            "sentence": ended.sentence,
-            "session_id": agent.session.session_id,
-            "steps": tally.steps,
-            "windows": tally.windows,
-            "prompt_tokens": tally.prompt_tokens,
-            "cached_tokens": tally.cached_tokens,
-            "output_tokens": tally.output_tokens,
-            "microusd": tally.microusd,
-        }
-        out().print(stdlib_json.dumps(plain), soft_wrap=True)
+        _tell_end(agent, ended.reason, ended.sentence)
         return
     if options.quiet:
         last = next((item for item in reversed(agent.session.state.window.items) if item.role == "assistant"), None)

@@ -52,6 +52,7 @@ _NOTES = (
     "prompt: tokens of the newest request as counted here, of what the context limit leaves beside room for an answer.",
     "cached: the share of all prompt tokens that the provider reported as read from its cache.",
     "misses: requests that did not begin as the one before, by reason; the first of all is `initial`.",
+    "a fork has its own cached, spent and misses; its windows, requests and boundaries are those of its whole history.",
 )
 
 

@@ -349,7 +349,7 @@ class _Book:
         if count == messages and count:
             return tokens, False
         estimate = state.calibration.estimate
-        tokens += estimate(wire.counts[messages], wire.ends[messages]) - estimate(wire.counts[count], wire.ends[count])
+        tokens += estimate(wire.counts(messages), wire.ends[messages]) - estimate(wire.counts(count), wire.ends[count])
         return (tokens if more is None else min(tokens, more)), True
 
     def _marks(self, wire: Wire, kept: int, end: int) -> tuple[Mark, ...]:

@@ -12,6 +12,7 @@ up to the last equal digest.
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -24,6 +25,7 @@ from transom.core.surface import Surface, surface
 __all__ = ["Dialect", "Keyed", "Rendering", "Segment", "Wire", "common_prefix", "groups", "head_digests"]
 
 
+_CLASSES = len(NOTHING)
 _Known: TypeAlias = Mapping[int, tuple[Sequence[Item], bytes]]
 """The id of a message's first item -> its items (which keep the id alive) and its bytes."""
 
@@ -60,22 +62,27 @@ class Dialect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wire:
-    """A request. `body`, `rolling`, `counts`, `ends` and `blocks` are views on growing lists: only the first `messages`
-    (one more of all but `body`) belong to this request. Of its first `i` messages, `counts[i]` sums the tokens,
+    """A request. `body`, `rolling`, `sums`, `ends` and `blocks` are views on growing lists: only the first `messages`
+    (one more of all but `body`) belong to this request. Of its first `i` messages, `counts(i)` sums the tokens,
     `ends[i]` the items and `blocks[i]` the content blocks. `replies` are the places of the model's own messages."""
 
     head: tuple[Segment, ...]
     head_digests: dict[str, str]
     body: Sequence[bytes]
     rolling: Sequence[bytes]
-    counts: Sequence[Counts]
-    ends: Sequence[int]
-    blocks: Sequence[int]
+    sums: array[int]
+    """Of each message and all before it, one number of each content class."""
+    ends: array[int]
+    blocks: array[int]
     replies: Sequence[int]
     messages: int
     tail: bytes
     tail_text: str
     keyed: Keyed
+
+    def counts(self, messages: int) -> Counts:
+        """Tokens of the first so many messages."""
+        return _sum_at(self.sums, messages)
 
     def segments(self) -> list[bytes]:
         """All bytes in the provider's order; what the digests are over."""
@@ -84,6 +91,11 @@ class Wire:
         if self.tail:
             shown.append(self.tail)
         return shown
+
+
+def _sum_at(sums: array[int], place: int) -> Counts:
+    prose, code, cjk, data, hidden = sums[_CLASSES * place : _CLASSES * (place + 1)]
+    return prose, code, cjk, data, hidden
 
 
 def groups(items: Sequence[Item], start: int = 0) -> list[tuple[int, int]]:
@@ -122,9 +134,9 @@ class Rendering:
         self._hasher = hashlib.sha256()
         self.body: list[bytes] = []
         self.rolling: list[bytes] = [self._hasher.digest()]
-        self.counts: list[Counts] = [NOTHING]
-        self.ends: list[int] = [0]
-        self.blocks: list[int] = [0]
+        self.sums = array("q", NOTHING)  # of numbers, since a window may have tens of thousands of messages
+        self.ends = array("q", [0])
+        self.blocks = array("q", [0])
         self.replies: list[int] = []
 
     def show(self, *, shows: bool) -> None:
@@ -161,7 +173,7 @@ class Rendering:
             head_digests=self._head_digests,
             body=self.body,
             rolling=self.rolling,
-            counts=self.counts,
+            sums=self.sums,
             ends=self.ends,
             blocks=self.blocks,
             replies=self.replies,
@@ -179,7 +191,7 @@ class Rendering:
             self._items = end
             if not data:
                 continue
-            total = self.counts[-1]
+            total = _sum_at(self.sums, len(self.body))
             for item in group:
                 total = add_counts(total, item.counts)
             self._hasher.update(b"%d:" % len(data))
@@ -190,7 +202,7 @@ class Rendering:
             self._groups.append(group)
             self.body.append(data if self._shows else b"")
             self.rolling.append(self._hasher.digest())
-            self.counts.append(total)
+            self.sums.extend(total)
             self.ends.append(end)
             self.blocks.append(self.blocks[-1] + sum(len(item.blocks) for item in group))
 
@@ -216,7 +228,7 @@ class Rendering:
         self._groups = self._groups[:keep]
         self.body = self.body[:keep]
         self.rolling = self.rolling[: keep + 1]
-        self.counts = self.counts[: keep + 1]
+        self.sums = self.sums[: _CLASSES * (keep + 1)]
         self.ends = self.ends[: keep + 1]
         self.blocks = self.blocks[: keep + 1]
         self.replies = [place for place in self.replies if place < keep]

@@ -97,8 +97,8 @@ class Conversation:
     is_plain: bool = True
     host_tools: tuple[Tool, ...] = ()
     """What is offered to the model beside the client's tools."""
-    used: list[Usage] = field(default_factory=list)
-    """One of each answer from upstream."""
+    used: list[tuple[str, Usage]] = field(default_factory=list)
+    """One of each answer from upstream, with its model. A fork has its own alone, as of `missed`."""
     missed: Tally[str] = field(default_factory=Tally)
     """Requests that did not begin with the one before, by the reason."""
     known: Known = field(init=False)
@@ -171,7 +171,10 @@ class Conversation:
             fact = event.fact
             self.known.remember(event)
             if isinstance(fact, ModelReplied) and fact.usage is not None:
-                self.used.append(fact.usage)
+                self.used.append((fact.model, fact.usage))
+            elif isinstance(fact, SessionOpened):
+                self.used.clear()
+                self.missed.clear()
             elif isinstance(fact, RequestSent):
                 self.missed.update(fact.reasons)
             elif is_own_form(fact):
@@ -344,7 +347,7 @@ class Conversation:
             return
         self.is_unheard = False
         if reply.usage is not None:
-            self.used.append(reply.usage)
+            self.used.append((reply.model, reply.usage))
         if ready.wants_more(reply):
             self._answer_hosted(ready.now)
 

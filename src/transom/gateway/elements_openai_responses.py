@@ -41,6 +41,7 @@ __all__ = [
     "call_ids",
     "called",
     "canonical_of",
+    "compacted",
     "facts_of",
     "is_head",
     "kind_of",
@@ -57,6 +58,7 @@ _CLIENT_KINDS = re.compile(r"additional_tools|agent_message|.*_(update|trigger|r
 """Items without a role that a client puts in; all others are put out by a model or on its behalf."""
 _FUNCTION = "function_call"
 _CUSTOM = "custom_tool_call"
+_COMPACTED = "compaction"
 _SEARCH, _FOUND = "tool_search_call", "tool_search_output"
 _KEY = re.compile(r"([a-z_]+_call):(.*)", re.DOTALL)
 _IN = "::"
@@ -95,6 +97,18 @@ def is_head(element: bytes) -> bool:
     fields = object_of(element)
     kind = kind_of(fields)
     return kind in _HEAD_KINDS or (kind == "message" and _text(fields, "role") in _HEAD_ROLES)
+
+
+def compacted(elements: Sequence[bytes]) -> int:
+    """How many items at the start are what the provider's own compaction left of a history: what people said, and one
+    item that only the provider reads. 0: it is no such history."""
+    found = 0
+    for place, element in enumerate(elements, 1):
+        if kind_of(object_of(element)) == _COMPACTED:
+            found = place
+        elif speaker_of(element) not in ("user", "host"):
+            break
+    return found
 
 
 def speaker_of(element: bytes) -> Speaker:

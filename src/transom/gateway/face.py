@@ -41,7 +41,8 @@ class Call:
     """0: not said."""
     has_tools: bool
     previous: str = ""
-    """The response that the elements continue, where the server keeps the history; they are then only what is new."""
+    """The response that the elements continue, or an item they only name, where the server keeps the history; they are
+    then only what is new."""
 
     @property
     def fields(self) -> Mapping[str, bytes]:

@@ -1,10 +1,13 @@
 """The face of the OpenAI Responses API. An element is an input item; an input that is a string is one user message.
 
 The head is `instructions`, `tools`, and the items before the first user message that are system text, tools
-(`additional_tools`) or settings (`configuration_update`): Codex sends all of its tools in the first item. The host's
-tools go into the field `tools` even then, which is made if there is none: the API takes tools in both places at once.
+(`additional_tools`) or settings (`configuration_update`): Codex sends all of its tools in the first item. A history
+that the provider compacted begins with what it left, which nobody else can read or say again: that is head too. The
+host's tools go into the field `tools` even then, which is made if there is none: the API takes tools in both places
+at once.
 
 What the server keeps of a history (`previous_response_id`, `conversation`) is not asked for once the elements are ours.
+An item that is only named (`item_reference`) cannot stand in a window, where its call would have no answer.
 Work in the background is fetched later by another request, so the host's tools are not offered to it.
 """
 
@@ -23,6 +26,7 @@ from transom.errors import BadInput
 from transom.gateway.elements_openai_responses import (
     call_ids,
     canonical_of,
+    compacted,
     facts_of,
     is_head,
     speaker_of,
@@ -53,6 +57,8 @@ __all__ = ["OpenAIResponsesFace"]
 _KEPT = ("previous_response_id", "conversation")
 """Where the server keeps the history."""
 _MORE_TOOLS = "additional_tools"
+_LONGEST_REFERENCE = 300
+"""Bytes."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,7 @@ class OpenAIResponsesFace:
         if not elements and not any(is_set(fields.get(name)) for name in ("input", "prompt", *_KEPT)):
             raise BadInput("no responses request: it has no input")
         lead = next((at for at, one in enumerate(elements) if not is_head(one)), len(elements))
+        lead = max(lead, compacted(elements))
         return Call(
             body=body,
             outline=found,
@@ -94,7 +101,7 @@ class OpenAIResponsesFace:
             is_streamed=fields.get("stream") == b"true",
             max_output_tokens=max(0, digits_of(fields.get("max_output_tokens", b""))),
             has_tools=bool(array_of(fields.get("tools", b"")) or _more_tools(elements[:lead])),
-            previous=next((name for kept in _KEPT if (name := _id(fields.get(kept, b"")))), ""),
+            previous=next((name for kept in _KEPT if (name := _id(fields.get(kept, b"")))), "") or _referred(elements),
         )
 
     def head(self, call: Call) -> tuple[tuple[Section, ...], tuple[Tool, ...]]:
@@ -167,6 +174,13 @@ def _elements(raw: bytes) -> tuple[bytes, ...]:
 
 def _id(raw: bytes) -> str:
     return string_of(raw) or string_of(object_of(raw).get("id", b""))
+
+
+def _referred(elements: Sequence[bytes]) -> str:
+    """The first item of which only the name is there, since the server keeps it: what it says, and which call it is,
+    nobody here knows."""
+    short = (object_of(one) for one in elements if len(one) < _LONGEST_REFERENCE)
+    return next((string_of(one["id"]) for one in short if "id" in one and set(one) <= {"id", "type"}), "")
 
 
 def _more_tools(lead: Sequence[bytes]) -> tuple[bytes, ...]:

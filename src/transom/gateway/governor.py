@@ -174,7 +174,7 @@ class Governor:
         """Where the server keeps the history: the conversation of the answer that is named, or, if that has gone on
         since or is busy, a fork of it."""
         if call.previous not in self._answered:
-            raise UsageError("it continues a response that is not among the newest here")
+            raise UsageError("it continues a response, or names an item, that is not among the newest here")
         found, end = self._answered[call.previous]
         if found.session.state.seq != end or found.session_id in self._busy:
             known = self._held.of(identity.key, opened)
@@ -216,7 +216,10 @@ class Governor:
 
     def _row(self, one: Conversation) -> Row:
         state = one.session.state
+        used = [usage for _, usage in one.used]
+        paid = [(find_price(self._prices, model or state.model), usage) for model, usage in one.used]
         price = find_price(self._prices, state.model)
+        price = next((other for other, _ in paid if other.assumed), price)
         return {
             "session": one.session_id,
             "client": state.opened.agent if state.opened else "",
@@ -228,10 +231,10 @@ class Governor:
             "requests": state.requests,
             "boundaries": state.boundaries,
             "misses": dict(one.missed.most_common()),
-            "prompt_tokens": sum(usage.prompt for usage in one.used),
-            "cached_tokens": sum(usage.cached for usage in one.used),
-            "output_tokens": sum(usage.output for usage in one.used),
-            "usd": round(sum(usage_cost(price, usage) for usage in one.used), 6),
+            "prompt_tokens": sum(usage.prompt for usage in used),
+            "cached_tokens": sum(usage.cached for usage in used),
+            "output_tokens": sum(usage.output for usage in used),
+            "usd": round(sum(usage_cost(rates, usage) for rates, usage in paid), 6),
             "price": price.name,
             "is_price_assumed": price.assumed,
         }

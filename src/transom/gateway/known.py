@@ -9,6 +9,7 @@ what its parent was sent beyond that.
 from __future__ import annotations
 
 import hashlib
+from array import array
 from base64 import b64decode, b64encode
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -111,7 +112,7 @@ class Known:
 
     face: Face
     digests: list[bytes] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
+    ends: array[int] = field(default_factory=lambda: array("q"))
     """The session's seq behind each element."""
     raws: list[bytes] = field(default_factory=list)
     """As last sent; what is equal to the byte needs no digest."""

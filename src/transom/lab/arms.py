@@ -222,7 +222,7 @@ class _Run:
         self.arm.steps.append(
             Step(
                 tokens=prepared.tokens,
-                kept=head + state.calibration.estimate(wire.counts[kept], wire.ends[kept])
+                kept=head + state.calibration.estimate(wire.counts(kept), wire.ends[kept])
                 if prepared.verdict.head_kept
                 else 0,
                 head=head,
