@@ -215,11 +215,7 @@ def agent(
         tariff=_tariff(chosen),
     )
     if is_new:
-        opened = _opened(chosen, how.policy, place.root)
-        try:
-            session = Session.start(kept.log, session_id or str(uuid4()), opened, rules, kept.snapshots)
-        except SequenceConflict as problem:
-            raise UsageError(f"session {session_id}: is there already; is_new=False goes on with it") from problem
+        session = _begun(kept, session_id, _opened(chosen, how.policy, place.root), rules)
         for event in kept.log.read(session.session_id):
             how.told(event)
     else:
@@ -242,6 +238,13 @@ def agent(
     made = Agent(session, world, tally, bounds=how.bounds, stop=how.stop)
     made.open(_weighed(head(sources, tools.catalogue()), chosen))
     return made
+
+
+def _begun(kept: Store, session_id: str, opened: SessionOpened, rules: Rules) -> Session:
+    try:
+        return Session.start(kept.log, session_id or str(uuid4()), opened, rules, kept.snapshots)
+    except SequenceConflict as problem:
+        raise UsageError(f"session {session_id}: is there already; is_new=False goes on with it") from problem
 
 
 def _stores(kept: Store, workspace: Path) -> tuple[Path, ...]:
