@@ -104,12 +104,21 @@ def test_a_handoff_by_code_says_only_what_was_said_and_what_happened() -> None:
     story.say(NegativeNoted(attempt="guess", outcome=""))
     handoff, files = from_state(story.session.state)
     assert handoff.requirements == (
-        Requirement(text="You must never touch a.py.", source=f"message_uuid: {story.session.state.words[0].uuid}"),
+        Requirement(text="You must never touch a.py.", source=f"message_uuid: {story.session.state.words[1].uuid}"),
     )
     assert handoff.inferences == ()
     assert handoff.conflicts == ("bash: {} failed: ValueError: bad",)
     assert handoff.unverified == ("one",)
     assert [(one.path, one.role) for one in files] == [("b.py", "implementation"), ("c.py", "other")]
+
+
+def test_a_rule_that_is_given_again_stands_behind_the_one_that_had_changed_it() -> None:
+    story = Story(rules())
+    for said in ("Always use tabs.", "Never use tabs.", "Always use tabs. Thanks."):
+        last = story.user(said)
+    made, _ = from_state(story.session.state)
+    assert [item.text for item in made.requirements] == ["Never use tabs.", "Always use tabs."]
+    assert made.requirements[-1].source == f"message_uuid: {last.uuid}"
 
 
 def test_a_seed_repeats_open_messages_to_the_letter_and_ends_with_anchors_and_state() -> None:

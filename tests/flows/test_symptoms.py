@@ -105,8 +105,8 @@ def test_an_answered_message_is_replayed_as_the_live_instruction() -> None:
     assert [one.disposition for one in answered] == ["answered", "answered"]
     for sent in after_first_window(live):
         assert (
-            f"The user message {first.uuid} above is answered: its rules hold, it is not to be done again."
-            in sent.decode()
+            f"The user message {first.uuid} above is answered: its rules hold unless the user has said "
+            "otherwise since, it is not to be done again." in sent.decode()
         )
         assert b"Which address was it?" not in sent
         assert sent.count(b"still open; message_uuid") == 1

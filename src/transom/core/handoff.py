@@ -90,11 +90,13 @@ def _carried(made: Handoff, files: tuple[RelatedFile, ...], state: State) -> tup
 
 
 def _rules(state: State, whole: frozenset[int]) -> tuple[Requirement, ...]:
+    """In the order in which each was last said: one that was given again stands behind what had changed it."""
     found: dict[str, Requirement] = {}
     for words in state.words:
         if words.seq not in whole and words.disposition != "superseded":
             for text in words.constraints:
-                found.setdefault(text, Requirement(text=text, source=f"message_uuid: {words.uuid}"))
+                found.pop(text, None)
+                found[text] = Requirement(text=text, source=f"message_uuid: {words.uuid}")
     return tuple(found.values())
 
 
@@ -145,7 +147,8 @@ def _handoff(state: State, whole: frozenset[int]) -> tuple[Handoff, tuple[Relate
 
 def _disposed(words: Words) -> str:
     """Of a message that the window shows for its rules although it is closed: no window carries it out again."""
-    return f"The user message {words.uuid} above is {words.disposition}: its rules hold, it is not to be done again."
+    holds = "its rules hold unless the user has said otherwise since, it is not to be done again"
+    return f"The user message {words.uuid} above is {words.disposition}: {holds}."
 
 
 def _verbatim(words: Words, measure: Callable[[str], Measure]) -> Seed:
