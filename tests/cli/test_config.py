@@ -50,6 +50,24 @@ def test_a_repository_does_not_decide_where_keys_go_or_what_runs_unasked(mine: P
     assert settle({}, tmp_path).text(key) == "x"
 
 
+@pytest.mark.parametrize(
+    ("theirs", "own", "found"),
+    [("0", "2.5", "2.5"), ("100", "2.5", "2.5"), ("1", "2.5", "1"), ("100", "0", "100"), ("x", "2", "x")],
+)
+def test_a_repository_may_tighten_a_bound_of_the_users_own_and_not_loosen_it(
+    mine: Path, tmp_path: Path, theirs: str, own: str, found: str
+) -> None:
+    (tmp_path / ".transom.toml").write_text(f'max_spend = "{theirs}"\n')
+    mine.write_text(f'max_spend = "{own}"\n')
+    assert settle({}, tmp_path).text("max_spend") == found
+    assert settle({"max_spend": "9"}, tmp_path).text("max_spend") == "9"
+
+
+def test_a_file_that_begins_with_a_byte_order_mark_is_read(mine: Path, tmp_path: Path) -> None:
+    mine.write_bytes(b'\xef\xbb\xbfmodel = "m"\r\n')
+    assert settle({}, tmp_path).text("model") == "m"
+
+
 def test_a_repository_does_not_bring_its_own_model(tmp_path: Path) -> None:
     (tmp_path / ".transom.toml").write_text('model = "./kind.GGUF"\n')
     with pytest.raises(BadInput, match="model: may not stand in a project's file"):

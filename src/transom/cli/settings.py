@@ -4,7 +4,7 @@
 
 A repository brings its own `.transom.toml`, so that file may not say where a key is sent, whose words are obeyed
 (another provider, a script, a model file it brings), what runs without being asked, or outside of a sandbox: such a
-line is refused by name, not passed over.
+line is refused by name, not passed over. A bound of the user's own it may make tighter, never looser.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ __all__ = ["KEYS", "PROJECT_FILE", "Key", "Setting", "Settings", "settle", "user
 PROJECT_FILE = ".transom.toml"
 _YES = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 _MICRO = 1_000_000
+_BOUNDS = ("max_steps", "max_spend", "max_minutes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,18 +127,29 @@ def user_file() -> Path:
 
 def settle(flags: Mapping[str, str | None], workspace: Path, session: Mapping[str, str] | None = None) -> Settings:
     """One value each, from the first that says it. Raises `BadInput` for a file that cannot be used."""
+    project, own = _file(workspace / PROJECT_FILE, is_project=True), _file(user_file(), is_project=False)
+    loosened = [key for key in _BOUNDS if key in project and key in own and _is_looser(project[key], own[key])]
     layers = (
         ("flag", {key: value for key, value in flags.items() if value is not None}),
         ("session", {key: value for key, value in (session or {}).items() if value}),
         ("environment", {key: os.environ[_variable(key)] for key in KEYS if os.environ.get(_variable(key))}),
-        (str(workspace / PROJECT_FILE), _file(workspace / PROJECT_FILE, is_project=True)),
-        (str(user_file()), _file(user_file(), is_project=False)),
+        (str(workspace / PROJECT_FILE), {key: value for key, value in project.items() if key not in loosened}),
+        (str(user_file()), own),
     )
     found: dict[str, Setting] = {}
     for key, one in KEYS.items():
         origin, values = next(((name, said) for name, said in layers if key in said), ("default", {key: one.default}))
         found[key] = Setting(value=values[key], origin=_variable(key) if origin == "environment" else origin)
     return Settings(values=found)
+
+
+def _is_looser(bound: str, own: str) -> bool:
+    """0 is no bound. What is no number is for its reader to refuse."""
+    try:
+        theirs, mine = float(bound), float(own)
+    except ValueError:
+        return False
+    return mine > 0 and (theirs == 0 or theirs > mine)
 
 
 def _variable(key: str) -> str:
@@ -149,7 +161,7 @@ def _file(path: Path, *, is_project: bool) -> dict[str, str]:
     if not path.is_file():
         return {}
     try:
-        said = tomllib.loads(path.read_text("utf-8"))
+        said = tomllib.loads(path.read_text("utf-8-sig"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
         raise BadInput(f"{path}: cannot be read as settings: {reason_of(problem)}") from problem
     for key, value in said.items():
