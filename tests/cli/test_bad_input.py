@@ -113,6 +113,36 @@ def test_help_is_no_error(run: Run, call: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (("run", "--help"), "1 when a bound ended it"),
+        (("replay", "--help"), "a sample that ships with Transom"),
+        (("export", "--help"), "it exits 1"),
+        (("gateway", "--help"), "[default: 4141]"),
+    ],
+)
+def test_help_on_a_command_says_all_that_is_written_of_it(run: Run, call: tuple[str, ...], said: str) -> None:
+    assert said in " ".join(run(*call).out.split())
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("run", "hi", "--max-steps", "1.5"),
+        ("gateway", "--port", "0.7"),
+        ("gateway", "--max-mb", "1.5"),
+        ("search", "x", "--limit", "1.5"),
+        ("show", "--at", "2.5"),
+        ("cache", "reasons", "--last", "1.5"),
+    ],
+)
+def test_a_fraction_is_no_whole_number_and_is_not_rounded_to_one(run: Run, call: tuple[str, ...]) -> None:
+    done = run(*call)
+    assert done.code == 2
+    assert f"{call[-1]!r} is no whole number" in done.err
+
+
+@pytest.mark.parametrize(
     "call", [("reply",), ("show", "a", "b"), ("search",), ("export", "a", "b"), ("verify", "--fast")]
 )
 def test_a_call_that_cannot_be_understood_exits_2(run: Run, call: tuple[str, ...]) -> None:

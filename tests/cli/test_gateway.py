@@ -313,6 +313,7 @@ def test_a_client_is_started_behind_a_gateway_of_its_own_and_its_exit_code_is_ou
         (["gateway", "--upstream", "x"], "write anthropic=URL or openai=URL"),
         (["gateway", "--upstream", "openai=ftp://x"], "is no http or https URL"),
         (["gateway", "--policy", "nothing"], "no preset is called"),
+        (["gateway", "--policy", "recorded"], "known are raw, fifo,"),
         (["gateway", "--port", "1", "--host", "192.0.2.1", "--token", "x"], "choose another"),
         (["gateway", "--redact", "gone.toml"], "gone.toml: cannot be read: No such file or directory; it takes names"),
         (["gateway", "run"], "name the client after --"),

@@ -148,6 +148,8 @@ def test_what_cannot_be_resumed_is_said(run: Run, place: Path) -> None:
     assert "holds no store" in run("resume", "--store", place / "none").err
     run("replay", DATA / "claude-code" / "session.jsonl", "--arms", "raw", "--quiet")
     assert "no run is stored yet" in run("resume").err
+    said = run("resume", "--script", path, "Go on.").err
+    assert "transom resume latest 'MESSAGE'" in said
     assert "recorded by claude-code" in run("resume", "claude-code:11111111-2222-4333-8444-555555555555").err
     work = place / "work"
     work.mkdir()

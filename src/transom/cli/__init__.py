@@ -14,8 +14,11 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib import import_module
+from inspect import cleandoc
 from io import TextIOWrapper
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING
 
 from transom.errors import KernelError, UsageError
@@ -92,14 +95,14 @@ def _run(arguments: list[str]) -> int:
     from cyclopts import CycloptsError
 
     try:
-        result = _app()(arguments)
+        result = _app(arguments)(arguments)
     except CycloptsError as error:
         said = str(error).replace("...", "…").rstrip(".")
         raise UsageError(f"{said}; `transom --help` and `transom COMMAND --help` say how to call it") from None
     return result if isinstance(result, int) else 0
 
 
-def _app() -> App:
+def _app(arguments: Sequence[str]) -> App:
     from cyclopts import App, Parameter
 
     app = App(
@@ -114,8 +117,17 @@ def _app() -> App:
         suppress_keyboard_interrupt=False,
     )
     for name, words in COMMANDS.items():
-        app.command(f"transom.cli.{name}:{name}", name=name, help=words)
+        app.command(f"transom.cli.{name}:{name}", name=name, help=_told(name, arguments) or words)
     return app
+
+
+def _told(name: str, arguments: Sequence[str]) -> str:
+    """All that the command's docstring says, if it is the one that help is wanted on; else nothing is loaded."""
+    if name not in arguments[:1] or not {"--help", "-h"} & set(arguments):
+        return ""
+    command = getattr(import_module(f"transom.cli.{name}"), name)
+    said = cleandoc(command.__doc__ or "") if isinstance(command, FunctionType) else ""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in said.split("\n\n"))
 
 
 def _version() -> str:

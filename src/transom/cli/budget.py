@@ -13,7 +13,7 @@ from rich.text import Text
 from transom import compose
 from transom.cli.files import check_target, write
 from transom.cli.naming import LATEST, find_session
-from transom.cli.options import AsJson, StoreFolder
+from transom.cli.options import AsJson, SessionName, StoreFolder
 from transom.cli.standing import Standing, standing_of
 from transom.cli.terminal import out, printable
 from transom.core import pace
@@ -34,7 +34,7 @@ _ODDS = 0.8
 
 
 def budget(
-    session: Annotated[str, Parameter(help="Its id, the start of it, or `latest`.")] = LATEST,
+    session: SessionName = LATEST,
     /,
     *,
     price: Annotated[str, Parameter(help="An entry of the price table, or FILE.toml; else the model's own.")] = "",

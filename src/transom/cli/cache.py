@@ -16,7 +16,7 @@ from rich.text import Text
 from transom import compose
 from transom.cli.intake import choose
 from transom.cli.naming import LATEST, find_session, short_ids
-from transom.cli.options import AsJson, StoreFolder
+from transom.cli.options import AsJson, StoreFolder, whole_number
 from transom.cli.parting import Parted, parted, show_parted
 from transom.cli.terminal import bar, out, printable, say
 from transom.core.event import SessionOpened
@@ -53,8 +53,8 @@ _REASONS = (
 _What = Annotated[
     Literal["stats", "reasons", "inspect"] | None,
     Parameter(
-        help="stats: ratio, violations, what was billed again and why. reasons: each miss and its cost. inspect: the "
-        "first segment and byte that differ from the request before."
+        help="stats: what was read, what should have been, what was billed again and why. reasons: each miss and its "
+        "cost. inspect: the first segment and byte that differ from the request before."
     ),
 ]
 _Names = Annotated[
@@ -66,11 +66,14 @@ _Names = Annotated[
 _At = Annotated[
     int | None,
     Parameter(
+        converter=whole_number,
         help="inspect: the request that this event answers (an `event` of reasons), else the first at or after it. "
-        "Without it the newest miss."
+        "Without it the newest miss.",
     ),
 ]
-_Last = Annotated[int, Parameter(help="reasons: so many of the newest misses; 0: all.")]
+_Last = Annotated[
+    int, Parameter(converter=whole_number, show_default=True, help="reasons: so many of the newest misses; 0: all.")
+]
 _Every = Annotated[bool, Parameter(name="--all", help="Sub-agents, and forks without a reply of their own, as well.")]
 
 

@@ -42,7 +42,9 @@ def demo(
         Path | None, Parameter(help="Where the repository and the store are put, anew. Without it, a temporary folder.")
     ] = None,
 ) -> int:
-    """Run the demo: the windows as they come, then what was handed over, what was demoted, and the verified chain."""
+    """Run the demo, without a key or a network: the windows as they come, then what was handed over and demoted, and
+    the verified chain.
+    """
     place = _fresh(folder)
     with compose.demo() as data, compose.store(place / "store") as kept:
         shutil.copytree(data / "repo", place / "repo", ignore=shutil.ignore_patterns("__pycache__"))

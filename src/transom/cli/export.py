@@ -29,7 +29,11 @@ def export(
     *,
     format_: Annotated[
         Literal["jsonl", "md"],
-        Parameter(name="--format", help="`jsonl`: every event, in full. `md`: the conversation, for people."),
+        Parameter(
+            name="--format",
+            show_default=True,
+            help="`jsonl`: every event, in full. `md`: the conversation, for people.",
+        ),
     ] = "jsonl",
     output: Annotated[
         Path, Parameter(name=("--output", "-o"), allow_leading_hyphen=True, help="The file; `-` is stdout.")

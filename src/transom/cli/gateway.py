@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from transom.cli.options import AsJson, StoreFolder
+from transom.cli.options import AsJson, StoreFolder, whole_number
 
 if TYPE_CHECKING:
     from transom.gateway.serving import Plan
@@ -21,9 +21,22 @@ _PORT = 4141
 
 _Port = Annotated[
     int,
-    Parameter(validator=Number(gte=0, lte=65_535), help="To listen on; 0 = any that is free, and it is said which."),
+    Parameter(
+        validator=Number(gte=0, lte=65_535),
+        converter=whole_number,
+        show_default=True,
+        help="To listen on; 0 = any that is free, and it is said which.",
+    ),
 ]
-_PortThere = Annotated[int, Parameter(validator=Number(gte=1, lte=65_535), help="Of the gateway that serves.")]
+_PortThere = Annotated[
+    int,
+    Parameter(
+        validator=Number(gte=1, lte=65_535),
+        converter=whole_number,
+        show_default=True,
+        help="Of the gateway that serves.",
+    ),
+]
 _Ups = Annotated[
     list[str] | None,
     Parameter(
@@ -35,7 +48,9 @@ _Ups = Annotated[
 _Limit = Annotated[
     str, Parameter(help="Tokens of the window: 32k, 128000. Without it, or with 0, what is known of each model.")
 ]
-_PolicyName = Annotated[str, Parameter(help="A preset (rollover, gssc, mask, …; raw = relay only) or FILE.toml.")]
+_PolicyName = Annotated[
+    str, Parameter(show_default=True, help="A preset (rollover, gssc, mask, …; raw = relay only) or FILE.toml.")
+]
 _Token = Annotated[
     str,
     Parameter(
@@ -47,7 +62,7 @@ _Redact = Annotated[
     Parameter(help="known (the forms of common credentials), or FILE.toml with names and patterns under [redact]: what "
               "they match is neither stored nor sent on."),
 ]  # fmt: skip
-_Address = Annotated[str, Parameter(help="Where a running gateway is: its URL, or HOST:PORT.")]
+_Address = Annotated[str, Parameter(show_default=True, help="Where a running gateway is: its URL, or HOST:PORT.")]
 
 gateway = App(
     name="gateway",
@@ -70,11 +85,25 @@ def _serve(
     token: _Token = "",
     redact: _Redact = "",
     log: Annotated[
-        Literal["text", "json"], Parameter(help="Lines on stderr: what went wrong as text, or every request as JSON.")
+        Literal["text", "json"],
+        Parameter(show_default=True, help="Lines on stderr: what went wrong as text, or every request as JSON."),
     ] = "text",
-    max_mb: Annotated[int, Parameter(validator=Number(gte=1), help="Largest request, in MB; others get 413.")] = 64,
+    max_mb: Annotated[
+        int,
+        Parameter(
+            validator=Number(gte=1),
+            converter=whole_number,
+            show_default=True,
+            help="Largest request, in MB; others get 413.",
+        ),
+    ] = 64,
     timeout: Annotated[
-        float, Parameter(validator=Number(gt=0), help="Seconds without a byte after which upstream is given up.")
+        float,
+        Parameter(
+            validator=Number(gt=0),
+            show_default=True,
+            help="Seconds without a byte after which upstream is given up.",
+        ),
     ] = 600.0,
     store: StoreFolder = None,
 ) -> int:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 
-__all__ = ["AsJson", "Options", "OptionsOf", "SessionName", "StoreFolder"]
+__all__ = ["AsJson", "Options", "OptionsOf", "SessionName", "StoreFolder", "whole_number"]
+
+
+def whole_number(_: type, said: Sequence[Token]) -> int:
+    """An integer to the letter: the parser's own would round 1.5."""
+    try:
+        return int(said[0].value)
+    except ValueError:
+        raise ValueError(f"{said[0].value!r} is no whole number") from None
+
 
 StoreFolder = Annotated[
     Path | None, Parameter(help="The store's folder. Without it TRANSOM_HOME, else the usual place for programs' data.")
@@ -35,7 +45,7 @@ class Options:
     auto: Annotated[bool, Parameter(help="Ask nothing: the default inside a sandbox.")] = False
     unsandboxed: Annotated[bool, Parameter(help="Run commands with all your rights.")] = False
     network: Annotated[bool, Parameter(help="Let commands in the sandbox use the network.")] = False
-    max_steps: Annotated[int | None, Parameter(help="End after so many steps.")] = None
+    max_steps: Annotated[int | None, Parameter(converter=whole_number, help="End after so many steps.")] = None
     max_spend: Annotated[float | None, Parameter(help="End when the session has cost so many US dollars.")] = None
     max_minutes: Annotated[float | None, Parameter(help="End after so many minutes.")] = None
     store: StoreFolder = None

@@ -72,7 +72,11 @@ def resume(
 
 def _row(log: Log, name: str) -> SessionRow:
     if name and name != "latest":
-        return find_session(log, name)
+        try:
+            return find_session(log, name)
+        except UsageError as problem:
+            words = "words for the newest run stand behind `latest`: transom resume latest 'MESSAGE'"
+            raise UsageError(f"{problem}; {words}") from None
     own = next((row for row in log.sessions() if row.agent == "transom"), None)
     if own is None:
         raise UsageError("no run is stored yet; `transom run TASK` begins one")

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from transom import compose
 from transom.cli.naming import find_session
-from transom.cli.options import AsJson, StoreFolder
+from transom.cli.options import AsJson, StoreFolder, whole_number
 from transom.cli.terminal import out, printable, say
 from transom.core.searchable import fold_case
 from transom.errors import UsageError
@@ -26,7 +26,7 @@ def search(
     /,
     *,
     session: Annotated[str, Parameter(help="Only in this session and what it continues.")] = "",
-    limit: Annotated[int, Parameter(help="The most hits to show.")] = 20,
+    limit: Annotated[int, Parameter(converter=whole_number, show_default=True, help="The most hits to show.")] = 20,
     json: AsJson = False,
     store: StoreFolder = None,
 ) -> int:

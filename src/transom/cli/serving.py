@@ -46,9 +46,10 @@ def plan_of(
         if not separator or name not in UPSTREAMS:
             raise UsageError(f"--upstream {one!r}: write anthropic=URL or openai=URL")
         upstreams[name] = url
-    chosen = PRESETS.get(policy)
+    presets = {name: one for name, one in PRESETS.items() if name != "recorded"}  # a replay's alone
+    chosen = presets.get(policy)
     if chosen is None and not policy.endswith(".toml"):
-        raise UsageError(f"--policy: no preset is called {policy!r}; known are {', '.join(PRESETS)}, or FILE.toml")
+        raise UsageError(f"--policy: no preset is called {policy!r}; known are {', '.join(presets)}, or FILE.toml")
     return Plan(
         store=store,
         upstreams=upstreams,

@@ -18,7 +18,7 @@ from transom import compose
 from transom.cli.budget import write_page
 from transom.cli.files import check_target
 from transom.cli.naming import LATEST, find_session
-from transom.cli.options import AsJson, SessionName, StoreFolder
+from transom.cli.options import AsJson, SessionName, StoreFolder, whole_number
 from transom.cli.reading import as_far_as_sound, headline, plain_json, speaker, tokens_of, whole
 from transom.cli.standing import standing_of
 from transom.cli.terminal import out, printable, printable_lines, when
@@ -35,7 +35,9 @@ def show(
     session: SessionName = LATEST,
     /,
     *,
-    at: Annotated[int | None, Parameter(help="An event's number, the first column of the list.")] = None,
+    at: Annotated[
+        int | None, Parameter(converter=whole_number, help="An event's number, the first column of the list.")
+    ] = None,
     window: Annotated[
         bool, Parameter(help="What the model saw when that event, or the last, had just been appended.")
     ] = False,
