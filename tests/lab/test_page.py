@@ -88,9 +88,8 @@ def test_no_word_of_a_transcript_becomes_markup() -> None:
     )
     marked = msgspec.structs.replace(evil, series=Series(tokens=(1,), boundaries=(Mark(step=1, what=EVIL),)))
     text = page(Replay(runs=(marked,), context_limit=1, prices_dated=EVIL, assumed=(EVIL,)))
-    tame = Seen(
-        page(Replay(runs=(run(refused="x", modelled=("x",)),), context_limit=1, prices_dated="x", assumed=("x",)))
-    )
+    plain = run(arm="x", refused="x", modelled=("x",))
+    tame = Seen(page(Replay(runs=(plain,), context_limit=1, prices_dated="x", assumed=("x",))))
     assert Seen(text).tags == tame.tags
     assert "alert(1)</script>" not in text
     text.encode()

@@ -9,6 +9,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from transom.core.policy import PRESETS
 from transom.lab.figures import HandleRecall, Recorded, Replay, against_recorded, totals
 from transom.lab.report import (
     COLUMNS,
@@ -193,6 +194,24 @@ def test_sessions_stay_together_in_order_of_appearance() -> None:
 def test_a_session_without_a_title_is_called_by_its_id() -> None:
     assert session_title(run(title=" \n")) == "0b5f-1"
     assert session_title(run(title="two\nlines")) == "two lines"
+
+
+def test_footnotes_explain_each_arm_that_is_shown_and_every_column() -> None:
+    notes = footnotes(replay())
+    for arm in ("raw", "fifo", "mask", "gssc", "rollover"):
+        assert sum(note.startswith(f"{arm}: ") for note in notes) == 1
+    assert not any(note.startswith(("rollover-cost: ", "recorded: ")) for note in notes)
+    text = "\n".join(notes + footnotes(Replay(runs=(run(regret=1.0),), context_limit=9)))
+    assert [column.name for column in COLUMNS if column.name not in text and column.name != "arm"] == []
+    assert "Results of more than 2,048 tokens are kept out of the window from the start: gssc, rollover." in text
+    own = footnotes(Replay(runs=(run("my-own"),), context_limit=9))
+    assert not any(note.startswith("my-own: ") for note in own)
+
+
+def test_every_preset_that_a_replay_shows_is_explained() -> None:
+    runs = tuple(run(name) for name in PRESETS)
+    notes = footnotes(Replay(runs=runs, context_limit=9))
+    assert all(any(note.startswith(f"{name}: ") for note in notes) for name in PRESETS)
 
 
 def test_footnotes_name_the_limit_the_prices_what_is_modelled_and_what_is_wrong() -> None:

@@ -24,6 +24,7 @@ from transom.lab.report import (
     compared,
     footnotes,
     printable,
+    recorded,
     row,
     session_title,
     sessions,
@@ -115,7 +116,8 @@ def _counted(n_sessions: int, n_arms: int, limit: int) -> str:
 
 def _section(number: int, runs: Sequence[Run], *, is_open: bool) -> str:
     first = runs[0].result
-    words = f"{printable(first.format)} · {printable(first.model) or 'model unknown'} · {counted(first.steps, 'step')}"
+    about = (printable(first.format), printable(first.model) or "model unknown", counted(first.steps, "step"))
+    words = " · ".join((*about, recorded(first)))
     ended = "".join(f'<p class="stopped">{escape(arms)} stopped: {escape(why)}</p>' for arms, why in stopped(runs))
     return (
         f'<details data-session="{number}"{" open" * is_open}>'

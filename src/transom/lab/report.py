@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from transom.core.canon import plain_text
+from transom.core.policy import PRESETS
 from transom.lab.figures import Replay, Result, Run, against_recorded, totals
 from transom.lab.tables import Column, counted, show_table
 
@@ -26,6 +27,7 @@ __all__ = [
     "dollars",
     "footnotes",
     "printable",
+    "recorded",
     "row",
     "session_title",
     "sessions",
@@ -57,6 +59,17 @@ COLUMNS = (
 
 _NOTHING = "–"
 
+_ARMS = {
+    "recorded": "what the recorded agent did to its window",
+    "raw": "everything is shown, for comparison",
+    "fifo": "the oldest messages are dropped",
+    "mask": "old tool results are hidden, their calls kept",
+    "gssc": "old results and thoughts are hidden; where that frees too little, a new window opens with a state made by "
+    "code",
+    "rollover": "a full window is replaced by a new one with a handoff made by code, the user's words to the letter",
+    "rollover-cost": "the same, as soon as a new window is cheaper than going on",
+}
+
 
 def show(replay: Replay, console: Console) -> None:
     """Print the report. The table of a session is followed by why an arm stopped, the whole by what to know."""
@@ -66,7 +79,7 @@ def show(replay: Replay, console: Console) -> None:
         console.print(Text(session_title(runs[0]), style="bold"), no_wrap=True, overflow="ellipsis")
         if runs[0].title:
             console.print(Text(printable(first.session), style="dim"), no_wrap=True, overflow="ellipsis")
-        counts = f"{counted(first.steps, 'step')} · {counted(first.events, 'event')} · {_recorded(first)}"
+        counts = f"{counted(first.steps, 'step')} · {recorded(first)}"
         about = f"{printable(first.format)} · {printable(first.model) or 'model unknown'} · {counts}"
         console.print(Text(about, style="dim"))
         show_table(console, COLUMNS, [row((run.result,)) for run in runs])
@@ -171,6 +184,7 @@ def footnotes(replay: Replay) -> list[str]:
     span = " to ".join(f"{limit:,}" for limit in sorted({min(limits), max(limits)}))
     notes = [f"Context limit {span} tokens. Cost in US dollars" + _dated(replay.prices_dated)]
     notes += [printable(sentence) for sentence in replay.assumed]
+    notes += _legend(results)
     notes.append(
         "seen/recall/lost: handles (paths, lines, ids, SHAs, error codes) used later that were in the window, one "
         "recall away, or gone."
@@ -205,6 +219,31 @@ def footnotes(replay: Replay) -> list[str]:
     return notes
 
 
+def _legend(results: Sequence[Result]) -> list[str]:
+    """The arms of ours in a line each, and the columns that are no sentence of their own below."""
+    arms = list(dict.fromkeys(result.arm for result in results if result.arm in _ARMS))
+    notes = [f"{arm}: {_ARMS[arm]}." for arm in arms]
+    aside: dict[int, list[str]] = {}
+    for arm in arms:
+        if PRESETS[arm].offload_above:
+            aside.setdefault(PRESETS[arm].offload_above, []).append(arm)
+    for above, names in aside.items():
+        notes.append(
+            f"Results of more than {above:,} tokens are kept out of the window from the start: {', '.join(names)}."
+        )
+    notes.append(
+        "input, output, peak, mean: tokens (k: thousands, M: millions); input is every prompt in full, peak the "
+        "largest prompt, mean the average one. cached: the share of input that the provider reads from its cache."
+    )
+    if any(result.recorded.cost_usd is not None for result in results):
+        notes.append("vs recorded: cost, against that of the recorded usage at the same prices.")
+    notes.append(
+        "boundaries: how often the window was replaced, by cause. misses: how often the cached start of a prompt did "
+        "not hold, by reason: initial is a first prompt, what stands behind reset: was done to the window."
+    )
+    return notes
+
+
 def to_json(replay: Replay) -> bytes:
     """One JSON document: an array with one object per session and arm, keys always in the same order."""
     results = [msgspec.to_builtins(run.result) for run in replay.runs]
@@ -231,12 +270,13 @@ def dollars(usd: float | None) -> str:
     return f"${usd:,.2f}" if usd >= 0.995 else f"${usd:.4f}"
 
 
-def _recorded(result: Result) -> str:
-    recorded = result.recorded
-    if recorded.input is None:
+def recorded(result: Result) -> str:
+    """What the recording's own client used: what `vs recorded` compares with."""
+    found = result.recorded
+    if found.input is None:
         return "no usage recorded"
-    said = f"recorded: {tokens(recorded.input)} input, {dollars(recorded.cost_usd)}"
-    return said + (f", compacted {recorded.compactions}×" if recorded.compactions else "")
+    said = f"recorded: {tokens(found.input)} input tokens, {dollars(found.cost_usd)}"
+    return said + (f", compacted {found.compactions}×" if found.compactions else "")
 
 
 def _dated(date: str) -> str:
