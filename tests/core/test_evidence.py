@@ -319,6 +319,9 @@ def test_a_source_is_a_user_message_or_a_file_with_the_words_near_the_line() -> 
     assert found("rule 50 stands", "spec.md") == ["rule 50 stands here."]
     assert found("rule 50 stands", "spec.md:55") == ["rule 50 stands here."]
     assert found("rule 50 stands", "spec.md:45") == ["rule 50 stands here."]
+    for named in ("./spec.md:50", "spec.md#L50", "spec.md#L48-L52", "spec.md:20-60", "spec.md:52-48"):
+        assert found("rule 50 stands", named) == ["rule 50 stands here."]
+    assert reason("rule 50 stands", "spec.md:20-44", within) == "that file does not say so near that line"
     assert found("odd name", "a:b") == []
     assert reason("rule 50 stands", "spec.md:56", within) == "that file does not say so near that line"
     assert reason("rule 50 stands", "spec.md:44", within) == "that file does not say so near that line"
@@ -332,6 +335,8 @@ def test_a_source_is_a_user_message_or_a_file_with_the_words_near_the_line() -> 
         ("message_uuid: ", "names no source"),
         ("../x:3", "no user said so, and it is no path in the workspace"),
         ("/etc/passwd", "no user said so, and it is no path in the workspace"),
+        ("./../x:3", "no user said so, and it is no path in the workspace"),
+        (".//etc/passwd", "no user said so, and it is no path in the workspace"),
         ("gone.md:3", "there is no such user message and no such file"),
         ("gone.md:" + "9" * 5000, "there is no such user message and no such file"),
         ("a.md:²", "there is no such user message and no such file"),

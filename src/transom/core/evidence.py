@@ -34,7 +34,8 @@ _QUOTED = re.compile(r"[\"“`']([^\"”`']{8,})[\"”`']")
 _BULLET = re.compile(r"^\s*(?:[-*+•]|\d{1,3}[.)])\s+")
 _NUMBER = re.compile(r"^\d{1,3}[.)]\s*")
 _LONGEST_TITLE = 60
-_LONGEST_LINE_NUMBER = 9
+_AT_LINE = re.compile(r"(?:\./)?(.+?)(?:(?::|#L)(\d{1,9})(?:-L?(\d{1,9}))?)?", re.DOTALL)
+"""A path, and the first and the last of the lines that are cited, as models write it."""
 _LEAST_CHARS = 12
 """A shorter claim stands in too many messages to say whose it is."""
 _ROLES = frozenset({"spec", "decision", "implementation", "test", "handoff", "other"})
@@ -324,7 +325,7 @@ class _Sources:
         if said is not None:
             text = "\n".join(block.text for block in said.blocks if isinstance(block, Text))
             return Passage(text, 0, "that message does not say so")
-        path, line = _place(_inside(source, self._files.root))
+        path, line, last = _place(_inside(source, self._files.root))
         if path_problem(path):
             return "no user said so, and it is no path in the workspace"
         if normpath(path) in self._written:
@@ -335,10 +336,9 @@ class _Sources:
             return str(problem)
         if found is None:
             return "there is no such user message and no such file"
-        return Passage(found, line, "that file does not say so" + (" near that line" if line else ""))
+        return Passage(found, line, "that file does not say so" + (" near that line" if line else ""), last)
 
 
-def _place(source: str) -> tuple[str, int]:
-    path, _, line = source.rpartition(":")
-    is_numbered = path and line.isdecimal() and len(line) <= _LONGEST_LINE_NUMBER
-    return (path, int(line)) if is_numbered else (source, 0)
+def _place(source: str) -> tuple[str, int, int]:
+    found = _AT_LINE.fullmatch(source)
+    return (found[1], int(found[2] or 0), int(found[3] or 0)) if found else (source, 0, 0)

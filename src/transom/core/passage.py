@@ -22,14 +22,15 @@ _AROUND = 5
 
 
 class Passage:
-    """A source's sentences near a line (0 = all of them), searchable as one folded text."""
+    """A source's sentences near a line (0 = all of them) or from it to a `last` one, searchable as one folded text."""
 
-    def __init__(self, text: str, line: int, silence: str) -> None:
+    def __init__(self, text: str, line: int, silence: str, last: int = 0) -> None:
         self.silence = silence
+        end = max(line, last)
         near = [
             (said, lead)
-            for first, last, said, lead in _sentences(text)
-            if not line or (first <= line + _AROUND and last >= line - _AROUND)
+            for start, stop, said, lead in _sentences(text)
+            if not line or (start <= end + _AROUND and stop >= line - _AROUND)
         ]
         self._said = [said for said, _ in near]
         self._leads = [lead for _, lead in near]
