@@ -771,6 +771,22 @@ def test_its_lines_are_json_and_hold_nothing_that_was_said(command: Callable[...
     assert {line["path"] for line in requests} == {PATH, ""}
 
 
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_an_upstream_that_cannot_be_reached_is_a_line_of_the_log(command: Callable[..., Command], style: str) -> None:
+    running = command("http://127.0.0.1:9", "--log", style)
+    for path in (PATH, "/v1/models"):
+        with connected(running.url) as client:
+            sent(client, path, json.dumps(ASKED).encode())
+            assert received(client).status == 502
+    running.process.send_signal(signal.SIGTERM)
+    running.ended()
+    said = "\n".join(running.lines)
+    assert said.count("upstream-unreachable") == 2
+    if style == "json":
+        lines = [json.loads(line) for line in running.lines if not line.startswith("gateway: ")]
+        assert [line["status"] for line in lines if line["event"] == "request"] == [502, 502]
+
+
 def test_a_token_may_stand_where_no_list_of_processes_shows_it(command: Callable[..., Command]) -> None:
     with Peer(answers) as peer:
         running = command(peer.base_url, "--host", "0.0.0.0", TRANSOM_GATEWAY_TOKEN="hush-27")

@@ -140,7 +140,7 @@ class Gateway:
             bare = path.partition("?")[0]
             took = int((monotonic() - began) * 1000)
             known = {"method": request.method, "path": bare, "outcome": outcome, "session": session}
-            level = logging.DEBUG if outcome == "own" else logging.INFO  # probes come every few seconds
+            level = logging.DEBUG if bare.startswith("/transom/") else logging.INFO  # probes come every few seconds
             note(level, "request", status=status, ms=took, **known)
         return response
 

@@ -6,6 +6,7 @@ room. A client that leaves ends its handler at once, and with it the request ups
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeAlias
 
@@ -13,6 +14,7 @@ from aiohttp import ClientError, web
 from yarl import URL
 
 from transom.gateway.face import Face
+from transom.gateway.journal import note
 from transom.gateway.metrics import Metrics
 from transom.gateway.upstream import Upstream, passed_on
 
@@ -119,6 +121,7 @@ def cut(response: web.StreamResponse, request: web.Request) -> web.StreamRespons
 
 def unreachable(metrics: Metrics, face: Face | None, problem: Exception) -> web.Response:
     metrics.count("upstream_errors", kind="unreachable")
+    note(logging.WARNING, "upstream-unreachable", what=type(problem).__name__)
     said = f"transom: the upstream did not answer: {type(problem).__name__}: {problem}"
     if face is None:
         return web.Response(status=502, text=said + "\n")
