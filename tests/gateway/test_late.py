@@ -150,3 +150,35 @@ def test_what_the_provider_left_of_a_history_that_it_compacted_stands_in_every_w
         assert all(not one.problem for one in kept.log.verify())
         facts = [event.fact for row in kept.log.sessions() for event in kept.log.read(row.session_id)]
     assert any(isinstance(fact, WindowOpened) for fact in facts)
+
+
+class Clocked(Client):
+    """Its system text says what time it is."""
+
+    def body(self) -> bytes:
+        return Client.body(self).replace(b"You work.", b"You work. It is %d o'clock." % len(self.history))
+
+
+@pytest.mark.parametrize("api", list(APIS))
+def test_a_client_that_begins_otherwise_each_time_goes_on_with_its_history(
+    api: str, plan: Plan, serve: Callable[..., str]
+) -> None:
+    asked = count(1)
+
+    def decide(_: dict[str, Any]) -> Said:
+        return [f"This is step {next(asked)}.", Call(name="read", arguments={"path": "f"})]
+
+    with ModelServer(decide, window=8_000) as model:
+        url = serve(model)
+        clients = [Clocked(api, url, lambda *_: PAGE) for _ in range(2)]
+        for client in clients:
+            client.say("Read it all.")
+        for _ in range(24):
+            assert all(client.step() for client in clients)
+    with compose.store(plan.store) as kept:
+        assert all(not one.problem for one in kept.log.verify())
+        sessions = kept.log.sessions()
+        facts = [event.fact for row in sessions for event in kept.log.read(row.session_id)]
+    assert len(sessions) == len(clients)
+    opened = sum(isinstance(fact, WindowOpened) for fact in facts) / len(clients)
+    assert 1 < opened < 24 // 4, "each window has room for several pages"

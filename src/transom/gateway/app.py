@@ -286,7 +286,8 @@ class Gateway:
         """In the governor's thread; None for a history that is in use, too."""
         if met.call is None:
             met.call = self.governor.read(met.face, body)
-            met.identity = identify(met.face, met.call, met.headers)
+            identity = identify(met.face, met.call, met.headers)
+            met.identity = self.governor.known_as(met.face, met.call, identity)
         assert met.identity is not None
         return None if met.is_beside else self.governor.begin(met.face, met.call, met.identity, forks=forks)
 

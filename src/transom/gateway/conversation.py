@@ -189,6 +189,11 @@ class Conversation:
     def continues(self, call: Call, common: int) -> bool:
         return self.known.continues(call.elements[call.lead :], common) and not self._unread(call, common)
 
+    def is_answered_in(self, call: Call) -> bool:
+        """Whether a request goes on with all of this, an answer in it: it is nobody else's then."""
+        common = self.common(call)
+        return (common > 1 or self.known.answer is not None) and self.continues(call, common)
+
     def _unread(self, call: Call, common: int) -> int:
         """The seq before the newest answer, if the client asks for it again: it was lost on its way, or with us."""
         items = self.session.state.window.items

@@ -97,6 +97,10 @@ class Governor:
         held = (one for one in self._held.conversations if one.face is face)
         return face.call(body, [one.asked.outline for one in held if one.asked is not None])
 
+    def known_as(self, face: Face, call: Call, identity: Identity) -> Identity:
+        """With the key of the history that a request goes on with."""
+        return replace(identity, key=self._held.key_of(face, call, identity))
+
     def begin(self, face: Face, call: Call, identity: Identity, *, forks: bool = True) -> Turn | None:
         """The conversation that a request continues, with what is new in it, ready for upstream; `release` it. One that
         is busy with another turn is forked, or without `forks` is None. Raises `UsageError` for a model whose window is
@@ -114,7 +118,7 @@ class Governor:
             return self._taken(
                 self._continued(call, identity, rules, lambda name: self._opened(face, name, rules)), call
             )
-        known = self._held.of(identity.key, lambda session_id: self._opened(face, session_id, rules))
+        known = self._held.of(identity, lambda session_id: self._opened(face, session_id, rules))
         common, best = self._nearest(known, call)
         if best is None or not best.continues(call, common):
             for session_id in self._held.missing(known, face, call):
@@ -177,7 +181,7 @@ class Governor:
             raise UsageError("it continues a response, or names an item, that is not among the newest here")
         found, end = self._answered[call.previous]
         if found.session.state.seq != end or found.session_id in self._busy:
-            known = self._held.of(identity.key, opened)
+            known = self._held.of(identity, opened)
             found = self._held.add(known, found.fork(end, known.next_id))
         found.session.go_on(rules)
         found.extend(call)

@@ -14,6 +14,7 @@ from uuid import UUID, uuid5
 
 from transom.gateway.conversation import Conversation
 from transom.gateway.face import Call, Face
+from transom.gateway.identity import Identity
 from transom.gateway.known import End, answer_in, digest_of, end_of
 from transom.ports import Log
 
@@ -45,6 +46,7 @@ class Histories:
     """Of one key: how many sessions it has, the conversations in memory, and the ends of others by session."""
 
     key: str
+    is_named: bool
     count: int
     open: dict[str, Conversation] = field(default_factory=dict)
     ends: dict[str, End] = field(default_factory=dict)
@@ -74,19 +76,28 @@ class Held:
         """The longest unused first."""
         return [one for _, one in self._used.values()]
 
-    def of(self, key: str, opened: Callable[[str], Conversation]) -> Histories:
+    def of(self, identity: Identity, opened: Callable[[str], Conversation]) -> Histories:
         """What there is of a key."""
+        key = identity.key
         found = self._histories.get(key)
         if found is None:
             count = 0
             while self._log.sessions(session_name(key, count)):
                 count += 1
             first = max(0, count - _NEWEST)
-            found = Histories(key, count, unread=range(max(0, first - _ENDS), first))
+            found = Histories(key, identity.is_named, count, unread=range(max(0, first - _ENDS), first))
             self._histories[key] = found
             for number in range(first, count):
                 self.use(found, opened(session_name(key, number)))
         return found
+
+    def key_of(self, face: Face, call: Call, identity: Identity) -> str:
+        """The key under which a request goes on. A client without a name of its own may begin otherwise each time (its
+        system text says what time it is): it is known by all that was said so far, and answered."""
+        if identity.is_named or identity.key in self._histories:
+            return identity.key
+        others = ((found.key, one) for found, one in self._used.values() if one.face is face and not found.is_named)
+        return next((key for key, one in others if one.is_answered_in(call)), identity.key)
 
     def use(self, histories: Histories, one: Conversation) -> None:
         """It comes last."""
