@@ -35,7 +35,7 @@ def head_of(story: Story) -> None:
 
 def test_an_id_that_is_taken_cannot_be_started_again() -> None:
     story = Story(rules())
-    with pytest.raises(SequenceConflict):
+    with pytest.raises(SequenceConflict, match="head is event 1; the id is taken: open that session"):
         Story(rules(), log=story.log)
 
 

@@ -37,10 +37,14 @@ def kind_of(fact: Fact) -> str:
 
 
 def conflict(session_id: str, after: int, head: int) -> SequenceConflict:
-    """The lost race, naming both heads."""
+    """The lost race, naming both heads; behind event 0 it is the name that is taken."""
+    what = "the id is taken: open that session to go on with it, or start one under another"
+    return _parted(session_id, after, head, "read what was appended since and try again" if after else what)
+
+
+def _parted(session_id: str, after: int, head: int, what: str) -> SequenceConflict:
     return SequenceConflict(
-        f"session {session_id}: the append was to follow event {after}, but the log's head is event {head}; "
-        "read what was appended since and try again"
+        f"session {session_id}: the append was to follow event {after}, but the log's head is event {head}; {what}"
     )
 
 
@@ -55,7 +59,7 @@ def opening(session_id: str, after: int, draft: Draft) -> SessionOpened:
         raise UsageError(f"session {session_id}: a fork or child names its parent, a root has none")
     expected = fact.parent.seq if fact.kind == "fork" and fact.parent else 0
     if after != expected:
-        raise conflict(session_id, after, expected)
+        raise _parted(session_id, after, expected, "a fork follows the event that it names")
     return fact
 
 
