@@ -411,7 +411,7 @@ def test_toml_and_json_give_the_same_script(tmp_path: Path) -> None:
             "s: step 1, call 1, raw: stands instead",
         ),
         ({"step": [{}]}, "s: step 1: does nothing"),
-        ({"step": [{"fail": "boom"}]}, "s: step 1, fail: Invalid enum value 'boom'"),
+        ({"step": [{"fail": "boom"}]}, "s: step 1, fail: Invalid enum value 'boom'; docs/scripted.md has all"),
         ({"step": [{"fail": "429", "say": "x"}]}, "s: step 1, fail: 429 comes before the first word"),
         ({"step": [{"say": "x", "times": -1}]}, "s: step 1, times: -1 is negative"),
         ({"step": [{"say": "x", "times": 10**9}]}, "s: step: 1,000,000,000 steps"),

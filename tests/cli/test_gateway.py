@@ -150,7 +150,7 @@ def test_status_shows_every_figure_whole_at_any_width_and_marks_what_is_assumed(
 def test_status_of_a_gateway_that_nobody_asked_yet_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     with telling(msgspec.json.encode(Status(sessions=(), metrics={}))) as url:
         assert main(["gateway", "status", "--at", url]) == 0
-    assert "No session yet" in capsys.readouterr().out
+    assert "No session is in memory" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,7 @@ def _convert(found: object, form: type[T], place: str) -> T:
     except msgspec.ValidationError as error:
         where = _WHERE.match(str(error))
         what, field = (where["what"], where["field"]) if where else (str(error), None)
-        raise BadInput(f"{place}{f'{field}: ' if field else ''}{what}") from None
+        raise BadInput(f"{place}{f'{field}: ' if field else ''}{what}; docs/scripted.md has all") from None
 
 
 def _step(raw: object, place: str) -> Placed:

@@ -146,7 +146,10 @@ def _view(found: Status, console: Console) -> RenderableType:
     if found.failed_open:
         lines.append(Text(printable(f"the last that failed open: {found.failed_open}"), style="yellow"))
     if not found.sessions:
-        return Group(*lines, Text("No session yet: it has not been asked for anything that it governs."))
+        return Group(
+            *lines,
+            Text("No session is in memory: nothing that it governs was asked yet, or what was has failed open since."),
+        )
     notes = list(_NOTES)
     assumed = sorted({f"{row.model} by the entry `{row.price}`" for row in found.sessions if row.is_price_assumed})
     if assumed:
