@@ -75,6 +75,11 @@ def test_stats_of_many_sessions_are_a_table_with_the_errors_of_each_provider(sto
     assert "within 1 %" in said
 
 
+def test_no_miss_in_money_says_what_one_would_be(run: Run, tmp_path: Path) -> None:
+    run("replay", recording(tmp_path, lost=0), "--arms", "raw", "--quiet")
+    assert "no miss: no request was billed again for 1,024 tokens" in run("cache", "reasons").err
+
+
 def test_reasons_list_each_miss_with_its_cost(stored: Run) -> None:
     said = stored("cache", "reasons", "latest").out
     assert "the newest 1 of 1 of its misses" in said

@@ -37,6 +37,10 @@ _MISSES = (
     f"misses: requests in which {MISS:,} tokens or more, and a tenth of what could be read, were billed again, each "
     "under the reason of its largest part; what is less than that counts in tokens alone."
 )
+_NO_MISS = (
+    f"no miss: no request was billed again for {MISS:,} tokens and a tenth of what could be read; `transom cache stats` "
+    "counts what is less"
+)
 _CONTRACT = (
     "contract: whether the bytes of a request began as those before (hit), did not for a named reason (miss), or for "
     "none (drift), whatever was billed."
@@ -313,7 +317,7 @@ def _reasons(accounts: Sequence[Account], last: int, *, is_json: bool) -> None:
     for one in accounts:
         found = _newest(one, last)
         if not found:
-            said = "no miss" if one.is_reported else "the provider reported nothing of its cache"
+            said = _NO_MISS if one.is_reported else "the provider reported nothing of its cache"
             say(f"{one.session_id}: {said}")
             continue
         _show_reasons(out(), one, found)
