@@ -38,8 +38,8 @@ _MISSES = (
     "under the reason of its largest part; what is less than that counts in tokens alone."
 )
 _NO_MISS = (
-    f"no miss: no request was billed again for {MISS:,} tokens and a tenth of what could be read; `transom cache stats` "
-    "counts what is less"
+    f"no miss: no request was billed again for {MISS:,} tokens and a tenth of what could be read; `transom cache "
+    "stats` counts what is less"
 )
 _CONTRACT = (
     "contract: whether the bytes of a request began as those before (hit), did not for a named reason (miss), or for "
