@@ -67,7 +67,7 @@ _ARMS = {
     "gssc": "old results and thoughts are hidden; where that frees too little, a new window opens with a state made by "
     "code",
     "rollover": "a full window is replaced by a new one with a handoff made by code, the user's words to the letter",
-    "rollover-cost": "the same, as soon as a new window is cheaper than going on",
+    "rollover-cost": "a new window as with rollover, as soon as that is cheaper than going on",
 }
 
 
