@@ -98,6 +98,13 @@ def test_nothing_a_model_or_a_tool_says_reaches_the_terminal_as_a_command(run: R
         assert letter not in done.out + done.err
 
 
+def test_letters_that_do_no_harm_are_printed_as_they_are(run: Run, place: Path) -> None:
+    words = "Fini\u202f! 10\u00a0km, 全部\u3000完成, می\u200cشود \U0001f468\u200d\U0001f467"
+    path = script_file(place, {"say": f"{words}\u202e\u2028\u00ad"})
+    for how in ((), ("--quiet",)):
+        assert run("run", "Look.", "--script", path, *BASE, *how).out == f"{words}\ufffd\ufffd\ufffd\n"
+
+
 def test_windows_handoffs_and_demotions_are_said_as_they_come(run: Run, place: Path) -> None:
     (place / "a.txt").write_text(("word " * 20 + "\n") * 45)
     claim = {"requirements": [{"text": "Rename all of it.", "source": "a.txt:1"}], "inferences": ["x"]}

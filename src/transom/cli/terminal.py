@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from unicodedata import category
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
@@ -64,14 +65,19 @@ def say(sentence: str, style: str = "") -> None:
 
 def printable(text: str) -> str:
     """The text on one line, with what a terminal would obey replaced."""
-    return "".join(letter if letter.isprintable() else "�" for letter in plain_text(" ".join(text.split())))
+    return "".join(letter if _is_harmless(letter) else "�" for letter in plain_text(" ".join(text.split())))
 
 
 def printable_lines(text: str) -> str:
     """The same for a text of several lines; tabs and line ends stay."""
     return "".join(
-        letter if letter.isprintable() or letter in "\n\t" else "�" for letter in plain_text(text).replace("\r\n", "\n")
+        letter if _is_harmless(letter) or letter in "\n\t" else "�" for letter in plain_text(text).replace("\r\n", "\n")
     )
+
+
+def _is_harmless(letter: str) -> bool:
+    """Also the spaces of other widths (French, Chinese), and what joins or parts letters (emoji, Persian, Hindi)."""
+    return letter.isprintable() or letter in "\u200c\u200d" or category(letter) == "Zs"
 
 
 def when(at: int) -> str:
