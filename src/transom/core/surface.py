@@ -44,7 +44,8 @@ GUIDANCE = """\
 Your window is small; everything that happened is kept in durable storage behind it.
 - Before the window fills, at the end of a piece of work, call new_context with a handoff for whoever goes on.
 - requirements: only what the user or a specification file says, in its own words, each with its source: the
-  message_uuid shown beside a user message, or path:line. What you concluded yourself belongs under inferences.
+  message_uuid shown beside a user message, or path:line. Words that take an earlier rule back or change it are
+  requirements too. What you concluded yourself belongs under inferences.
 - conflicts: what contradicts or fails now, with the literal error. unverified: what is still to be checked.
 - related_files: the files the next window should open first.
 - In a new window, look at the workspace first. Use recall once, for one exact detail; if it finds nothing, it is gone.
