@@ -57,8 +57,8 @@ __all__ = ["OpenAIResponsesFace"]
 _KEPT = ("previous_response_id", "conversation")
 """Where the server keeps the history."""
 _MORE_TOOLS = "additional_tools"
-_LONGEST_REFERENCE = 300
-"""Bytes."""
+_LONGEST_REFERENCE = 160
+"""Bytes; ids of items have 51 characters."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,8 @@ class OpenAIResponsesFace:
             is_streamed=fields.get("stream") == b"true",
             max_output_tokens=max(0, digits_of(fields.get("max_output_tokens", b""))),
             has_tools=bool(array_of(fields.get("tools", b"")) or _more_tools(elements[:lead])),
-            previous=next((name for kept in _KEPT if (name := _id(fields.get(kept, b"")))), "") or _referred(elements),
+            previous=next((name for kept in _KEPT if (name := _id(fields.get(kept, b"")))), "")
+            or _referred(elements[found.shared :]),
         )
 
     def head(self, call: Call) -> tuple[tuple[Section, ...], tuple[Tool, ...]]:

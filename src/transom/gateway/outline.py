@@ -38,6 +38,8 @@ class Outline:
     """The body up to the first member; nothing where another body cannot be read from it."""
     comma: bytes = b","
     """What stands between two members."""
+    shared: int = 0
+    """How many of its members stand at the start of a known one too."""
 
     @property
     def size(self) -> int:
@@ -106,6 +108,7 @@ def _continued(body: bytes, name: str, before: Outline, count: int, place: int) 
         spans=(*ahead, (name, before.spans[at][1], end + shift), *moved),
         opening=before.opening,
         comma=before.comma,
+        shared=count,
     )
 
 
