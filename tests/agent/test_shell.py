@@ -176,8 +176,8 @@ def test_ctrl_c_ends_the_command_and_goes_on_up(root: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_command_does_not_outlive_who_is_told_to_end_or_loses_the_terminal(root: Path, number: int) -> None:
     script = (
-        "import sys; from pathlib import Path; from transom.adapters.sandbox import Unsandboxed; "
-        "from transom.agent.shell import Run, run; "
+        "import signal, sys; from pathlib import Path; from transom.adapters.sandbox import Unsandboxed; "
+        "from transom.agent.shell import Run, run; signal.signal(signal.SIGHUP, signal.SIG_DFL); "  # as without nohup
         "run(Path(sys.argv[1]), Unsandboxed(), Run(command='sleep 60 & echo $! >pid; wait'))"
     )
     process = subprocess.Popen([sys.executable, "-c", script, root])

@@ -320,6 +320,7 @@ def test_a_systems_message_stays_where_it_stood(blobs: DirBlobs) -> None:
         kind="injected",
         blocks=(Text(text="mode: plan"),),
         wire='{"role":"system","output_config":{"effort": "low"},"content":"mode: plan"}',
+        stands="system",
     )
     assert [json.loads(message) for message in shown(FACE, facts)] == [
         {"role": "user", "content": [said("one")]},

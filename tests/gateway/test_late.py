@@ -152,6 +152,58 @@ def test_what_the_provider_left_of_a_history_that_it_compacted_stands_in_every_w
     assert any(isinstance(fact, WindowOpened) for fact in facts)
 
 
+STANDING: dict[str, tuple[str, list[dict[str, Any]]]] = {
+    "another permission": (
+        "openai_responses",
+        [
+            {"type": "message", "role": "developer", "content": f"<permissions>{word}</permissions>"}
+            for word in ("ask", "never ask")
+        ],
+    ),
+    "a setting": ("openai_responses", [{"type": "configuration_update", "effort": one} for one in ("low", "high")]),
+    "a chat's mode": ("openai_chat", [{"role": "developer", "content": f"mode: {one}"} for one in ("plan", "act")]),
+    "a system message": (
+        "anthropic",
+        [{"role": "system", "content": [{"type": "text", "text": f"mode: {one}"}]} for one in ("plan", "act")],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", list(STANDING))
+def test_what_a_client_says_in_the_systems_name_holds_in_every_window_until_it_says_otherwise(
+    what: str, plan: Plan, serve: Callable[..., str]
+) -> None:
+    api, (old, new) = STANDING[what]
+    with ModelServer(lambda _: [Call(name="read", arguments={"path": "f"})], window=8_000) as model:
+        client = Client(api, serve(model), lambda *_: PAGE)
+        client.say("Read it all.")
+        for step in range(24):
+            if step in (2, 4):
+                client.history.append(old if step == 2 else new)
+            assert client.step()
+        last = model.bodies[-1]["input" if api == "openai_responses" else "messages"]
+    with compose.store(plan.store) as kept:
+        assert all(not one.problem for one in kept.log.verify())
+        facts = [event.fact for row in kept.log.sessions() for event in kept.log.read(row.session_id)]
+    assert sum(isinstance(fact, WindowOpened) for fact in facts) > 1
+    assert (new in last, old in last) == (True, False)
+
+
+def test_tools_that_come_later_stay(serve: Callable[..., str]) -> None:
+    later = [
+        {"type": "additional_tools", "tools": [{"type": "function", "name": name, "parameters": {"type": "object"}}]}
+        for name in ("first", "second")
+    ]
+    with ModelServer(lambda _: [Call(name="read", arguments={"path": "f"})], window=8_000) as model:
+        client = Client("openai_responses", serve(model), lambda *_: PAGE)
+        client.say("Read it all.")
+        for step in range(24):
+            client.history.extend(later if step == 2 else ())
+            assert client.step()
+        last = model.bodies[-1]["input"]
+    assert [one for one in last if one.get("type") == "additional_tools"] == later
+
+
 class Clocked(Client):
     """Its system text says what time it is."""
 

@@ -322,12 +322,13 @@ class RecallMissed(_Fact, frozen=True, kw_only=True, tag="recall_missed"):
 
 class HostSaid(_Fact, frozen=True, kw_only=True, tag="host_said"):
     """Text the host put before the model: never a user turn. One of kind `context` says what `sections` (keys of the
-    head) are now."""
+    head) are now. What `stands` under a name holds until another one of that name comes: every window shows it."""
 
     kind: Literal["injected", "reminder", "fallback", "context", "gap", "recall", "refusal", "continue"]
     blocks: tuple[Block, ...]
     wire: str = ""
     sections: tuple[str, ...] = ()
+    stands: str = ""
 
 
 # -- head

@@ -1,9 +1,9 @@
 """Opening: what a new window would hold, before anybody decides that there is one.
 
 A plan reads the state and the overlay of the boundary at hand; the boundary carries it out or not. A window by code
-holds the first wire message, a seed made from state, and what the model has not seen, which stays whole (`a_b` of the
-cost model); under a policy that projects, the newest steps of the history quota too. Changes of the head that it would
-not show are said again.
+holds the first wire message, a seed made from state, what of the host's words stands, and what the model has not seen,
+which stays whole (`a_b` of the cost model); under a policy that projects, the newest steps of the history quota too.
+Changes of the head that it would not show are said again.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Opening:
             self._window.replace("offload", taken)
 
         def plan(start: int, share: float) -> Plan:
-            places = [place for place in range(start, len(items)) if place not in said_again]
+            places = [*self._standing(start), *(at for at in range(start, len(items)) if at not in said_again)]
             places = [place for place in places if not is_notice(items[place])]
             kept = [place for place in places if items[place].seq not in heads]
             shown = frozenset(heads | {items[place].seq for place in kept})
@@ -120,6 +120,11 @@ class Opening:
             made = plan(start, 0.0)
         self._protect(first, made)
         return made, taken
+
+    def _standing(self, start: int) -> list[int]:
+        """Positions before `start` of the host's words that still hold."""
+        newest = {item.stands: place for place, item in enumerate(self._state.window.items) if item.stands}
+        return sorted(place for place in newest.values() if place < start)
 
     @property
     def tokens(self) -> int:

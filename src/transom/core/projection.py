@@ -219,7 +219,7 @@ def _user(state: State, event: Event, fact: UserSaid) -> None:
 
 def _host(state: State, event: Event, fact: HostSaid) -> None:
     item = _item(state, event, "host", fact.blocks, fact.wire)
-    _said(state, msgspec.structs.replace(item, states=stated(state.head, fact.sections)))
+    _said(state, msgspec.structs.replace(item, states=stated(state.head, fact.sections), stands=fact.stands))
     if fact.kind == "recall":
         pace.brought(state, item.counts)
     if fact.kind == "reminder" and not state.reminder_claimed:

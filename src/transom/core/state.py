@@ -86,6 +86,8 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     """As `UserSaid.wire`."""
     states: tuple[tuple[str, str | None], ...] = ()
     """Sections of the head whose text it says: key and text, None for one that no longer stands."""
+    stands: str = ""
+    """As `HostSaid.stands`."""
 
 
 class Head(msgspec.Struct, kw_only=True):

@@ -19,7 +19,7 @@ from transom.core.block import Block, Opaque, Thought, ToolCall
 from transom.core.event import Fact, HostSaid, ModelReplied, ToolReturned, UserSaid
 from transom.core.state import Role
 from transom.core.wire import Dialect
-from transom.gateway.face import Speaker
+from transom.gateway.face import Speaker, standing
 from transom.gateway.face_openai import asides, is_set, object_of, sorted_or_raw, unmarked, voice, wire_of, words
 from transom.importers.fields import raw_text, read
 from transom.importers.messages import Message, call_blocks, content_blocks, result_blocks, text_or_raw
@@ -207,7 +207,8 @@ def _said(element: bytes, blobs: Blobs, dialect: Dialect) -> Fact:
     if message.role == "user" and _whose(message.content) == "user":
         blocks = asides(blocks)
         return UserSaid(blocks=blocks, wire=_wire(dialect, "user", blocks, "", (element,)))
-    return HostSaid(kind="injected", blocks=blocks, wire=_wire(dialect, "host", blocks, "", (element,)))
+    stands = standing(message.role, blocks) if message.role in HEAD_ROLES else ""
+    return HostSaid(kind="injected", blocks=blocks, wire=_wire(dialect, "host", blocks, "", (element,)), stands=stands)
 
 
 def _whose(content: str | Sequence[msgspec.Raw] | None) -> Literal["user", "host"]:

@@ -9,6 +9,7 @@ that is replaced must still be of the kind of its call. So the kernel knows a ca
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -20,7 +21,7 @@ from transom.core.block import Block, Opaque, Text, Thought, ToolCall, ToolResul
 from transom.core.event import Fact, HostSaid, ModelReplied, ToolReturned, UserSaid
 from transom.core.state import Item, Role
 from transom.core.wire import Dialect
-from transom.gateway.face import Speaker
+from transom.gateway.face import Speaker, standing
 from transom.gateway.face_openai import (
     array_of,
     asides,
@@ -269,7 +270,19 @@ def _said(element: bytes, blobs: Blobs, dialect: Dialect) -> Fact:
     if speaker == "user":
         blocks = asides(blocks)
         return UserSaid(blocks=blocks, wire=_wire(dialect, "user", blocks, "", (element,)))
-    return HostSaid(kind="injected", blocks=blocks, wire=_wire(dialect, "host", blocks, "", (element,)))
+    wire = _wire(dialect, "host", blocks, "", (element,))
+    return HostSaid(kind="injected", blocks=blocks, wire=wire, stands=_stands(element, blocks))
+
+
+def _stands(element: bytes, blocks: tuple[Block, ...]) -> str:
+    """As `HostSaid.stands`: settings replace the ones before, tools come to those that are there."""
+    fields = object_of(element)
+    kind, role = kind_of(fields), _text(fields, "role")
+    if kind == "additional_tools":
+        return f"{kind} {hashlib.sha256(element).hexdigest()[:12]}"
+    if kind == "message":
+        return standing(role, blocks) if role in _HEAD_ROLES else ""
+    return kind if kind in _HEAD_KINDS else ""
 
 
 def _blocks(content: bytes, blobs: Blobs) -> Iterator[Block]:

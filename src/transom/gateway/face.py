@@ -10,17 +10,21 @@ its blocks (a field or a block that nobody here knows) carries them in `wire`; t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from transom.adapters.provider_errors import Failure
+from transom.core.block import Block, Text
 from transom.core.event import Fact, Section, Tool
 from transom.core.wire import Dialect
 from transom.gateway.outline import Outline
 from transom.ports import Blobs, Reply
 
-__all__ = ["Call", "Face", "Speaker", "Splice"]
+__all__ = ["Call", "Face", "Speaker", "Splice", "standing"]
+
+_TAG = re.compile(r"\s*(<[A-Za-z][^<>\n]{0,60}>)")
 
 Speaker = Literal["user", "assistant", "tool", "host"]
 """Who an element is of. `host`: what a client injects in the name of the system."""
@@ -163,3 +167,10 @@ class Face(Protocol):
     def error(self, status: int, message: str) -> bytes:
         """A refusal of the gateway's own in the API's shape."""
         ...
+
+
+def standing(role: str, blocks: Sequence[Block]) -> str:
+    """The name under which holds what a client says in the system's name in the middle of a history
+    (`HostSaid.stands`): of what begins with a tag the newest with that tag does, of all else the newest."""
+    tag = _TAG.match(next((block.text for block in blocks if isinstance(block, Text)), ""))
+    return f"{role} {tag[1]}" if tag else role

@@ -33,7 +33,7 @@ from transom.gateway.content_anthropic import (
     whole,
     words_of,
 )
-from transom.gateway.face import Call, Speaker, Splice
+from transom.gateway.face import Call, Speaker, Splice, standing
 from transom.gateway.marks_anthropic import free_marks, mark_of, marked
 from transom.gateway.outline import LISTED, Outline, outline, written
 from transom.gateway.reading import exchanged, extended, fields_of, listed, value_of, without
@@ -173,7 +173,9 @@ class AnthropicFace:
             return
         if message.role != "user":
             blocks = blocks_of(message.pieces, blobs)
-            yield HostSaid(kind="injected", blocks=blocks, wire=raw_text(whole(message)) if blocks else "")
+            wire = raw_text(whole(message)) if blocks else ""
+            stands = standing(message.role, blocks) if message.role == "system" else ""
+            yield HostSaid(kind="injected", blocks=blocks, wire=wire, stands=stands)
             return
         own = message.own
         for kind, run in groupby(message.pieces, kind_of):
