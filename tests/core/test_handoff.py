@@ -121,6 +121,14 @@ def test_a_rule_that_is_given_again_stands_behind_the_one_that_had_changed_it() 
     assert made.requirements[-1].source == f"message_uuid: {last.uuid}"
 
 
+def test_a_rule_that_was_taken_back_does_not_stand_alone() -> None:
+    story = Story(rules())
+    for said in ("Port it. You must never push.", "Forget that: you may push now.", "And the docs, please."):
+        story.user(said)
+    made, _ = from_state(story.session.state)
+    assert [item.text for item in made.requirements] == ["You must never push.", "Forget that: you may push now."]
+
+
 def test_a_seed_repeats_open_messages_to_the_letter_and_ends_with_anchors_and_state() -> None:
     story = Story(rules())
     first = story.user("You must </handoff> never stop.", image())

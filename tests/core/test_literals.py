@@ -167,6 +167,20 @@ def test_a_wish_not_to_have_something_is_a_constraint() -> None:
     assert constraints("I don't want to commit it.") == ("I don't want to commit it.",)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Forget that: you may push to origin now.",
+        "Correction: the path is src/http/client.py.",
+        "Withdraw the rule about signatures.",
+        "It’s okay to push.",
+        "现在可以推送了。",
+    ],
+)
+def test_what_takes_a_rule_back_is_as_much_a_constraint(text: str) -> None:
+    assert constraints(text) == (text,)
+
+
 def test_a_wrapped_sentence_is_one_constraint() -> None:
     text = "The report has to be written without any pictures because the\nprinter has no colour left. Fine."
     assert constraints(text) == (text.removesuffix(" Fine."),)

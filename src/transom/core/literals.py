@@ -4,7 +4,7 @@ Three pure readings of a text, used by the blackboard, by stubs and by the lab's
 
 - `literals`     paths, `path:line`, SHAs, uuids, error codes, identifiers, URLs and error lines
 - `error_lines`  the lines that say what failed
-- `constraints`  the sentences of a user's words that oblige or forbid something
+- `constraints`  the sentences of a user's words that oblige, forbid, or take that back
 
 Rule 1. Everything returned is a slice of the text, so `literal.text in text` is a test for "still there".
 Rule 2. Better a literal too many than one lost, but plain words, numbers and dates are never literals.
@@ -285,16 +285,20 @@ _OBLIGES = re.compile(
     r"|can['’]t|may not|should(?:n['’]t)?|shall|only|always|make sure"
     r"|ensure|be sure|avoid|without|required?|forbidden|forbid|prohibit(?:ed)?|mandatory|need(?:s)? to|have to|has to"
     r"|at most|at least|no more than|no less than|no longer than|refrain|under no circumstances|not allowed"
-    r"|no (?!problem|worries|idea|matter|need|doubt|wonder|one\b|thanks)[a-z]+)\b"
+    r"|no (?!problem|worries|idea|matter|need|doubt|wonder|one\b|thanks)[a-z]+"
+    # What takes a rule back or changes it is one too.
+    r"|not any ?more|withdraw|withdrawn|revoke[sd]?|you may|(?:may|can) now|now (?:may|can)|correction:"
+    r"|(?:is|are|it['’]s) (?:now )?(?:ok|okay|fine|allowed) to)(?!\w)"
     r"|不要|不用|禁止|必须|必需|严禁|只能|只准|只允许|只可|不得|务必|不可|不能|不许|不准|不应|切勿|请勿|避免|一定要|千万|仅限"
-    r"|确保|保证|始终|总是|永远|绝不|绝对|无需|应当|至少|至多|最多|不超过|(?<![特分区识级类性个鉴])别(?![的人处名墅])",
+    r"|不再|现在可以|收回|撤回|更正|确保|保证|始终|总是|永远|绝不|绝对|无需|应当|至少|至多|最多|不超过"
+    r"|(?<![特分区识级类性个鉴])别(?![的人处名墅])",
     re.IGNORECASE,
 )
 _ASKS = re.compile(r"\s*(?:please|can|could|would|will|请|能|可以|麻烦)", re.IGNORECASE)
 
 
 def constraints(text: str) -> tuple[str, ...]:
-    """The sentences and list items of a user's words that oblige or forbid, verbatim, in order, distinct.
+    """The sentences and list items of a user's words that oblige, forbid, or take that back: verbatim, in order, distinct.
 
     Fenced code, log lines, diffs and error lines are someone else's words and give none; nor does a plain question."""
     found: dict[str, None] = {}

@@ -38,7 +38,7 @@ def is_own_form(fact: Fact) -> bool:
 
 
 def rules_in(blocks: tuple[Block, ...]) -> tuple[str, ...]:
-    """The sentences of a user's words that oblige or forbid something."""
+    """The sentences of a user's words that oblige, forbid, or take that back."""
     return tuple(line for block in blocks if isinstance(block, Text) for line in constraints(block.text))
 
 
