@@ -298,7 +298,7 @@ _ASKS = re.compile(r"\s*(?:please|can|could|would|will|请|能|可以|麻烦)", 
 
 
 def constraints(text: str) -> tuple[str, ...]:
-    """The sentences and list items of a user's words that oblige, forbid, or take that back: verbatim, in order, distinct.
+    """The sentences and list items of a user's words that oblige, forbid, or take that back, verbatim, in order.
 
     Fenced code, log lines, diffs and error lines are someone else's words and give none; nor does a plain question."""
     found: dict[str, None] = {}
