@@ -19,24 +19,13 @@ __all__ = ["gateway"]
 
 _PORT = 4141
 
-_Port = Annotated[
-    int,
-    Parameter(
-        validator=Number(gte=0, lte=65_535),
-        converter=whole_number,
-        show_default=True,
-        help="To listen on; 0 = any that is free, and it is said which.",
-    ),
-]
-_PortThere = Annotated[
-    int,
-    Parameter(
-        validator=Number(gte=1, lte=65_535),
-        converter=whole_number,
-        show_default=True,
-        help="Of the gateway that serves.",
-    ),
-]
+
+def _port(least: int, words: str) -> Parameter:
+    return Parameter(validator=Number(gte=least, lte=65_535), converter=whole_number, show_default=True, help=words)
+
+
+_Port = Annotated[int, _port(0, "To listen on; 0 = any that is free, and it is said which.")]
+_PortThere = Annotated[int, _port(1, "Of the gateway that serves.")]
 _Ups = Annotated[
     list[str] | None,
     Parameter(
